@@ -187,7 +187,7 @@ fn invalid_trials_are_bad_input() {
     let file = folder.write("a.txt", "x");
     let odd = folder.write("odd.txt", b"\xff");
     let broken = folder.write("broken.ndjson", "{\"text\": \"a\"}\n{\"text\": }\n");
-    let empty = folder.write("empty.ndjson", "");
+    let empty = folder.write("empty.ndjson", "\n");
     let missing = folder.join("missing");
     std::fs::create_dir(folder.join("nothing")).unwrap();
     let call = || test_stage("text-filter", &[&file]);

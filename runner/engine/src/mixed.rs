@@ -117,14 +117,22 @@ impl Mixed {
     }
 }
 
+/// Digest of digests; `None` if one is not known.
+fn joined(mut digests: impl Iterator<Item = Option<Hash>>) -> Option<Hash> {
+    digests.try_fold(Hash::EMPTY, |hash, digest| Some(hash.with(&digest?.0.to_le_bytes())))
+}
+
 impl Numbered for Mixed {
     fn count(&self) -> u64 {
         self.count
     }
 
     fn digest(&self) -> Option<Hash> {
-        let mut digests = self.parts.iter().map(|part| part.samples.digest());
-        digests.try_fold(Hash::EMPTY, |hash, digest| Some(hash.with(&digest?.0.to_le_bytes())))
+        joined(self.parts.iter().map(|part| part.samples.digest()))
+    }
+
+    fn older_digest(&self) -> Option<Hash> {
+        joined(self.parts.iter().map(|part| part.samples.older_digest()))
     }
 
     fn fields(&self) -> Option<DataFields> {

@@ -24,7 +24,12 @@ pub trait Numbered: Send + Sync {
         None
     }
 
-    /// The same of the first `blocks` blocks of the objects, as a source in order digests them; `None` if these are not known.
+    /// Digest as versions made it whose states do not name the rules of selection.
+    fn older_digest(&self) -> Option<Hash> {
+        self.digest()
+    }
+
+    /// The same as [`Self::digest`] of the first `blocks` blocks of the objects, as a source in order digests them; `None` if these are not known.
     fn digest_of(&self, _blocks: u64) -> Option<Hash> {
         None
     }
@@ -169,22 +174,28 @@ fn continued(
     let Some(start) = start else { return Ok(traversal) };
     let before = start.data();
     let digest = match before.blocks {
+        None if start.is_selected_by_older_rules() => samples.older_digest(),
         None => samples.digest(),
         // Fewer blocks than before cannot be the same.
         Some(blocks) => samples.digest_of(blocks).or(samples.digest()),
     };
-    let differs = match (before.count.filter(|count| *count != samples.count()), before.digest.zip(digest)) {
+    let how = match (before.count.filter(|count| *count != samples.count()), before.digest.zip(digest)) {
         (Some(before), _) => format!("has {} samples, and had {before}", traversal.count()),
         (None, Some((before, now))) if before != now => {
             "has other files, keys, sizes or bytes than it had".to_owned()
         }
         _ => return Ok(traversal.from(start)),
     };
+    Err(differs(&how))
+}
+
+/// Fault of a source whose data are not those of a state; `how` is the middle of a sentence.
+pub fn differs(how: &str) -> SourceFault {
     let message = format!(
-        "the source {differs} when the state was written, so that positions stand for other samples; restore the data, or resume \
+        "the source {how} when the state was written, so that positions stand for other samples; restore the data, or resume \
          with `force`"
     );
-    Err(SourceFault::new(message, None))
+    SourceFault::new(message, None)
 }
 
 impl Reading {

@@ -11,6 +11,7 @@ use penstock_types::data_set::{
 };
 use penstock_types::dtype::Dtype;
 use penstock_types::fault::suggestion;
+use penstock_types::left_out::LeftOutReason;
 use penstock_types::resume::Hash;
 use penstock_types::spec::{FillValue, WhenMissing};
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
@@ -143,11 +144,18 @@ impl Typing {
             fields.push(DataField { name: name.as_str().into(), kind: *kind, optional: None });
         }
         let is_known = |fields: &[DataField], name: &str| fields.iter().any(|field| *field.name == *name);
+        let is_damaged =
+            self.notes.left_out().iter().any(|left_out| left_out.reason == LeftOutReason::Damage);
         for name in self.missing.keys() {
             if is_known(&fields, name) {
                 continue;
             }
             let Some(kind) = (self.kind_of)(name) else {
+                // The samples with the field may be those that are lost.
+                if is_damaged {
+                    self.notes.warn("fields of `missing` are in no data that damage has left", name);
+                    continue;
+                }
                 let near = suggestion(name, learnt.fields.iter().map(|field| &*field.name));
                 let of = match learnt.learnt_from {
                     Some(samples) => format!("the first {samples} samples"),
@@ -268,6 +276,11 @@ pub fn type_of(value: &Value) -> FieldType {
 }
 
 impl FieldRules {
+    /// First field of the data set that is not among these, also one that `missing` fills in.
+    pub fn lacking(&self, fields: &[Arc<str>]) -> Option<&Arc<str>> {
+        self.rules.iter().map(|rule| &rule.name).find(|name| !fields.contains(name))
+    }
+
     /// Gives a sample the fields of the data set. Returns an outcome if the sample is not passed on; fails if a value contradicts the
     /// type of its field.
     pub fn apply(&self, sample: &mut Sample) -> Result<Option<Outcome>, SourceFault> {
@@ -497,6 +510,10 @@ impl Numbered for Typed {
         self.samples.digest()
     }
 
+    fn older_digest(&self) -> Option<Hash> {
+        self.samples.older_digest()
+    }
+
     fn fields(&self) -> Option<DataFields> {
         self.fields.as_deref().cloned()
     }
@@ -663,6 +680,21 @@ mod tests {
         let value = |value| WhenMissing::Value(value);
         let (filled, _) = apply(&fields, &[("a", value(FillValue::Int(-1)))], only_b()).unwrap();
         assert_eq!(filled.field("a"), Some(&Value::Int(-1)));
+    }
+
+    #[test]
+    fn a_policy_for_a_field_that_damage_has_taken_is_a_warning() {
+        let missing = BTreeMap::from([("y".to_owned(), WhenMissing::Mask)]);
+        let typing = Typing { missing, ..Typing::default() };
+        let rules = || typing.rules(DataFields::of(vec![field("x", FieldType::Int)]));
+        assert!(rules().is_err());
+        typing.notes.damage("s-0", Some(1), "`s-0` is missing");
+        assert!(rules().is_ok());
+        let warnings = typing.notes.warnings("0:src").join("\n");
+        assert!(
+            warnings.contains("1 fields of `missing` are in no data that damage has left (`y`)"),
+            "{warnings}"
+        );
     }
 
     #[test]

@@ -18,11 +18,16 @@ pub(crate) type Pack = Box<dyn FnOnce(&mut FieldNames) -> Option<ShardIndex> + S
 /// Entries of one shard, and what its records teach about their features.
 pub(crate) type Scan = (Pack, Option<Learner>);
 
-/// Reads all that an index needs of a shard.
-pub(crate) async fn scan(kind: IndexKind, object: RangedObject, damage: Damage) -> Result<Scan, SourceFault> {
+/// Reads all that an index needs of a shard, which had `known` samples in an earlier index.
+pub(crate) async fn scan(
+    kind: IndexKind,
+    object: RangedObject,
+    damage: Damage,
+    known: Option<u64>,
+) -> Result<Scan, SourceFault> {
     match kind {
-        IndexKind::Tar => Ok((tar::scan(object, damage).await?, None)),
-        IndexKind::Tfrecord => tfrecord::scan(object, damage).await,
+        IndexKind::Tar => Ok((tar::scan(object, damage, known).await?, None)),
+        IndexKind::Tfrecord => tfrecord::scan(object, damage, known).await,
     }
 }
 
@@ -42,7 +47,7 @@ impl SampleIndex {
             let (store, damage) = (store.clone(), damage.clone());
             async move {
                 match RangedObject::open(store, key.clone(), 0).await {
-                    Ok(object) => scan(kind, object, damage).await.map(Some),
+                    Ok(object) => scan(kind, object, damage, None).await.map(Some),
                     Err(error) => damage.part(&key, None, error.into()).map(|()| None),
                 }
             }

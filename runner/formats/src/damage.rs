@@ -1,19 +1,23 @@
 //! Handling of damaged data.
 
-use std::sync::Arc;
-
 use penstock_engine::chunk::Outcome;
 use penstock_engine::notes::Notes;
 use penstock_engine::ports::{Fault, SourceFault};
+use penstock_storage::{BoundedStore, shown};
 use penstock_types::run::FailureClass;
 use penstock_types::spec::OnDamage;
 use penstock_types::text::with_causes;
+
+/// Remedy for damaged parts, behind a message.
+const SKIP: &str = "; `\"on_damage\": \"skip\"` on the source leaves out what is damaged";
 
 /// Handling of damaged data, with the notes that get what is left out.
 #[derive(Clone, Debug, Default)]
 pub struct Damage {
     pub policy: OnDamage,
     pub notes: Notes,
+    /// Set if a document chooses the policy: faults of damaged parts name the setting.
+    pub is_chosen: bool,
 }
 
 impl Damage {
@@ -25,12 +29,16 @@ impl Damage {
     /// Leaves out the part `key`, or what follows in it, because of a fault; returns the fault if it ends the run.
     pub(crate) fn part(
         &self,
-        key: &Arc<str>,
+        key: &str,
         samples: Option<u64>,
         fault: SourceFault,
     ) -> Result<(), SourceFault> {
-        if !self.skips() || !fault.is_damage {
+        if !fault.is_damage {
             return Err(fault);
+        }
+        if !self.skips() {
+            let remedy = if self.is_chosen { SKIP } else { "" };
+            return Err(SourceFault::new(format!("{}{remedy}", fault.message), fault.source));
         }
         self.notes.damage(key, samples, &with_causes(&fault));
         Ok(())
@@ -48,4 +56,13 @@ impl Damage {
     pub(crate) fn warn(&self, warning: &'static str, name: &str) {
         self.notes.warn(warning, name);
     }
+}
+
+/// Fault of the last sample of a shard without its end mark, which lacks the field `name`: the file of the field may have been cut off.
+pub(crate) fn cut_sample(shard: &str, store: &BoundedStore, sample: &str, name: &str) -> SourceFault {
+    let (shard, store, sample, name) = (shown(shard), store.name(), shown(sample), shown(name));
+    SourceFault::damage(format!(
+        "the shard {shard} in store `{store}` ends without an end mark, and its last sample {sample} lacks the field {name}: is it \
+         truncated?"
+    ))
 }

@@ -8,16 +8,17 @@ use futures::future::BoxFuture;
 use penstock_engine::chunk::{Chunk, Outcome};
 use penstock_engine::item::{Origin, Sample};
 use penstock_engine::notes::Notes;
+use penstock_engine::numbered::differs;
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_engine::typed::{FieldRules, Typing, learn};
-use penstock_storage::{BoundedStore, RangedObject, StoreError};
+use penstock_storage::{BoundedStore, RangedObject, StoreError, Version};
 use penstock_types::data_set::{DataFields, LEARN_BYTES, LEARN_SAMPLES, Learner};
-use penstock_types::resume::{DataSet, StartPoint};
+use penstock_types::resume::{DataSet, Hash, StartPoint};
 use penstock_types::traversal::{NextVisits, Traversal, TraversalSettings};
 use tokio::task::{JoinError, JoinSet};
 
-use crate::damage::Damage;
-use crate::shards::Shards;
+use crate::damage::{Damage, cut_sample};
+use crate::shards::{Shards, found, versions, with_version};
 
 /// Size of a chunk in bytes.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -38,6 +39,11 @@ pub(crate) trait InOrder: Send + Sync {
 
     /// Bytes of the shard that are left.
     fn left_bytes(&self) -> u64;
+
+    /// Fields of the sample that was returned last, if the shard has ended behind it without its end mark: others may have been cut off.
+    fn unmarked_fields(&self) -> Option<&[Arc<str>]> {
+        None
+    }
 }
 
 /// A sample, with its outcome if it is damaged.
@@ -71,8 +77,11 @@ pub struct ShardStream {
 struct Following {
     /// A set of one task, if there is a shard: dropping the set cancels the opening.
     opening: JoinSet<Result<RangedObject, StoreError>>,
-    begun: Option<Result<Box<dyn InOrder>, SourceFault>>,
+    begun: Option<Result<Begun, SourceFault>>,
 }
+
+/// A shard of which the reading has begun.
+type Begun = (Version, Box<dyn InOrder>);
 
 /// A pass over the shards.
 struct Pass {
@@ -97,6 +106,18 @@ struct Pass {
     read_fault: Option<SourceFault>,
     /// Number of the pass, from 0.
     number: u64,
+    /// Samples at the ends of shards without an end mark that were read before the fields are known.
+    unmarked: Vec<Unmarked>,
+    /// Number of shards that were begun in the first pass, and digest of their versions.
+    digested: (u64, Hash),
+}
+
+/// A sample at the end of a shard without its end mark.
+struct Unmarked {
+    index: u64,
+    /// Number of its shard.
+    shard: usize,
+    fields: Vec<Arc<str>>,
 }
 
 impl ShardStream {
@@ -158,12 +179,33 @@ impl ShardStream {
         Ok(traversal)
     }
 
+    /// Compares the shards with those that the earlier run had begun.
+    async fn check_versions(&self, shards: &[Arc<str>]) -> Result<(), SourceFault> {
+        let Some(DataSet { digest: Some(before), blocks, .. }) =
+            self.start.as_ref().map(|start| start.data())
+        else {
+            return Ok(());
+        };
+        let begun = blocks.map_or(shards.len(), |begun| usize::try_from(begun).unwrap_or(usize::MAX));
+        // Fewer shards than before cannot be the same.
+        let shards = &shards[..begun.min(shards.len())];
+        let mut digest = Hash::EMPTY;
+        for (key, version) in shards.iter().zip(versions(&self.store, shards.to_vec()).await) {
+            digest = with_version(digest, key, found(version)?.as_ref());
+        }
+        match digest == before {
+            true => Ok(()),
+            false => Err(differs("has other shards than it had, or other versions of them,")),
+        }
+    }
+
     async fn next_chunk(&mut self) -> Result<Option<Produced>, SourceFault> {
         let mut pass = match self.pass.take() {
             Some(pass) => pass,
             None => {
                 let traversal = self.traversal()?;
                 let shards = self.shards.keys(&self.store).await?;
+                self.check_versions(&shards).await?;
                 Pass {
                     traversal,
                     shards,
@@ -178,6 +220,8 @@ impl ShardStream {
                     fault: None,
                     read_fault: None,
                     number: 0,
+                    unmarked: Vec::new(),
+                    digested: (0, Hash::EMPTY),
                 }
             }
         };
@@ -186,7 +230,9 @@ impl ShardStream {
                 Some(earlier) => earlier.clone(),
                 None => self.learn(&mut pass).await?,
             };
-            self.rules = Some(self.typing.rules(learnt)?);
+            let rules = self.typing.rules(learnt)?;
+            self.leave_out_cut(&mut pass, &rules)?;
+            self.rules = Some(rules);
         }
         let produced = self.chunk(&mut pass).await;
         self.pass = Some(pass);
@@ -196,6 +242,8 @@ impl ShardStream {
     /// Learns the fields from the first samples, which are kept.
     async fn learn(&self, pass: &mut Pass) -> Result<DataFields, SourceFault> {
         let (mut learner, mut bytes) = (Learner::default(), 0);
+        let mut see =
+            |sample: &Sample| learn(&mut learner, sample).map_err(|fault| self.typing.fault(&fault));
         let most = self.settings.limit.map_or(LEARN_SAMPLES, |limit| limit.min(LEARN_SAMPLES));
         while pass.read < most && bytes < LEARN_BYTES && !pass.is_counted {
             let before = pass.read;
@@ -208,11 +256,40 @@ impl ShardStream {
                 && pass.read > before
             {
                 bytes += sample.bytes();
-                learn(&mut learner, sample).map_err(|fault| self.typing.fault(&fault))?;
+                if pass.unmarked.last().is_none_or(|unmarked| unmarked.index != before) {
+                    see(sample)?;
+                }
+            }
+        }
+        // What may be cut teaches only if all may be.
+        if pass.unmarked.len() == pass.kept.len() {
+            for (_, (sample, outcome)) in &pass.kept {
+                if outcome.is_none() {
+                    see(sample)?;
+                }
             }
         }
         let fields = learner.finish(pass.is_counted && !self.is_open);
         Ok(DataFields { is_open: self.is_open, ..fields })
+    }
+
+    /// Leaves out samples that were read before the fields were known, and of which files may be cut off.
+    fn leave_out_cut(&self, pass: &mut Pass, rules: &FieldRules) -> Result<(), SourceFault> {
+        for Unmarked { index, shard, fields } in std::mem::take(&mut pass.unmarked).into_iter().rev() {
+            let Some(name) = rules.lacking(&fields) else { continue };
+            let Some((_, (sample, _))) = pass.kept.remove(index as usize) else { continue };
+            self.cut(&pass.shards[shard], &sample, name)?;
+            pass.kept.iter_mut().skip(index as usize).for_each(|(index, _)| *index -= 1);
+            pass.read -= 1;
+        }
+        pass.count();
+        Ok(())
+    }
+
+    /// Counts a sample that lacks the field `name`, at the end of a shard without its end mark.
+    fn cut(&self, shard: &str, sample: &Sample, name: &str) -> Result<(), SourceFault> {
+        let fault = cut_sample(shard, &self.store, &sample.key, name);
+        self.damage.part(&format!("{shard}: {}", sample.key), Some(1), fault)
     }
 
     async fn chunk(&self, pass: &mut Pass) -> Result<Option<Produced>, SourceFault> {
@@ -308,10 +385,16 @@ impl ShardStream {
                         pass.is_counted = true;
                         return Ok(());
                     };
+                    if number == 0 {
+                        let version = samples.as_ref().ok().map(|(version, _)| version);
+                        let (begun, digest) = pass.digested;
+                        let digest = with_version(digest, &pass.shards[pass.begun], version);
+                        pass.digested = (begun + 1, digest);
+                    }
                     pass.begun += 1;
                     pass.following.open(&self.store, pass.shards.get(pass.begun));
                     match samples {
-                        Ok(samples) => pass.current.insert(samples),
+                        Ok((_, samples)) => pass.current.insert(samples),
                         Err(fault) => {
                             self.damage.part(&pass.shards[pass.begun - 1], None, fault)?;
                             continue;
@@ -336,13 +419,24 @@ impl ShardStream {
                     continue;
                 }
             };
+            if let Some(fields) = samples.unmarked_fields() {
+                let shard = pass.begun - 1;
+                match &self.rules {
+                    Some(rules) => {
+                        if let Some(name) = rules.lacking(fields) {
+                            self.cut(&pass.shards[shard], &sample.0, name)?;
+                            continue;
+                        }
+                    }
+                    None => pass.unmarked.push(Unmarked { index, shard, fields: fields.to_vec() }),
+                }
+            }
             pass.read += 1;
             if is_visited {
                 pass.kept.push_back((index, sample));
             }
-            if !pass.is_counted && pass.read > pass.known {
-                pass.known = pass.read;
-                pass.traversal.grow(pass.known);
+            if self.rules.is_some() {
+                pass.count();
             }
             return Ok(());
         }
@@ -360,9 +454,10 @@ impl Following {
     fn begin(&mut self, open: impl FnOnce(RangedObject) -> Box<dyn InOrder>) {
         if let Some(opened) = self.opening.try_join_next() {
             self.begun = Some(Self::opened(opened).map(|object| {
+                let version = object.version().clone();
                 let mut samples = open(object);
                 samples.begin();
-                samples
+                (version, samples)
             }));
         }
     }
@@ -371,10 +466,14 @@ impl Following {
     async fn take(
         &mut self,
         open: impl FnOnce(RangedObject) -> Box<dyn InOrder>,
-    ) -> Option<Result<Box<dyn InOrder>, SourceFault>> {
+    ) -> Option<Result<Begun, SourceFault>> {
         match self.begun.take() {
             Some(begun) => Some(begun),
-            None => self.opening.join_next().await.map(|opened| Self::opened(opened).map(open)),
+            None => {
+                let opened = self.opening.join_next().await;
+                opened
+                    .map(|opened| Self::opened(opened).map(|object| (object.version().clone(), open(object))))
+            }
         }
     }
 
@@ -390,6 +489,14 @@ impl Pass {
     /// True if all shards are read.
     fn is_read(&self) -> bool {
         self.current.is_none() && self.begun == self.shards.len()
+    }
+
+    /// Tells the traversal of the samples that were read.
+    fn count(&mut self) {
+        if self.read > self.known {
+            self.known = self.read;
+            self.traversal.grow(self.known);
+        }
     }
 
     fn rewind(&mut self) {
@@ -410,14 +517,17 @@ impl Source for ShardStream {
     }
 
     fn data(&self) -> DataSet {
-        let pass = self.pass.as_ref().filter(|pass| pass.is_counted && self.settings.limit.is_none());
-        DataSet { count: pass.map(|pass| pass.known), ..DataSet::default() }
+        let Some(pass) = &self.pass else { return DataSet::default() };
+        let count = (pass.is_counted && self.settings.limit.is_none()).then_some(pass.known);
+        let (begun, digest) = pass.digested;
+        DataSet { count, digest: Some(digest), blocks: (!pass.is_counted).then_some(begun) }
     }
 
     fn kept_bytes(&self) -> u64 {
         let of_pass = |pass: &Pass| {
             let kept: u64 = pass.kept.iter().map(|(_, (sample, _))| sample.memory_bytes()).sum();
             let begun = pass.following.begun.as_ref().and_then(|samples| samples.as_ref().ok());
+            let begun = begun.map(|(_, samples)| samples);
             kept + pass.current.iter().chain(begun).map(|samples| samples.ahead_bytes()).sum::<u64>()
         };
         self.pass.as_ref().map_or(0, of_pass)

@@ -6,6 +6,7 @@
 //! sample is found in constant time.
 
 use std::fmt;
+use std::ops::Not;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -58,6 +59,10 @@ pub(crate) struct ShardIndex {
     groups: Vec<u32>,
     /// Number of files of each field of the index; missing ones have none.
     counts: Vec<u64>,
+    /// Set if the shard ends without its end mark: files of its last sample may have been cut off.
+    pub(crate) lacks_end: bool,
+    /// Set if the shard has changed since the index was made, and was read again.
+    pub(crate) is_again: bool,
 }
 
 /// Writes the entries of a shard.
@@ -86,6 +91,8 @@ struct ShardJson {
     samples: u64,
     /// Length of the section in bytes.
     bytes: u64,
+    #[serde(default, skip_serializing_if = "Not::not")]
+    lacks_end: bool,
 }
 
 /// Reason why an object is no index.
@@ -116,7 +123,8 @@ impl IndexKind {
         }
     }
 
-    fn flag(self) -> &'static str {
+    /// Option of `penstock index create` for such shards.
+    pub(crate) fn flag(self) -> &'static str {
         match self {
             Self::Tar => "--tar",
             Self::Tfrecord => "--tfrecord",
@@ -210,6 +218,7 @@ impl SampleIndex {
             tag: shard.version.tag.as_deref().map(str::to_owned),
             samples: shard.samples,
             bytes: shard.entries.len() as u64,
+            lacks_end: shard.lacks_end,
         });
         let (fields, types) = (self.fields.clone(), self.types.clone());
         let header = HeaderJson { fields, shards: shards.collect(), types };
@@ -240,7 +249,9 @@ impl SampleIndex {
             let entries = bytes.split_to(length.ok_or_else(|| damaged("it ends in an entry"))?);
             let version = Version { size: shard.size, tag: shard.tag.map(Arc::from) };
             let index = ShardIndex::read(kind, &shard.key, version, shard.samples, entries, fields.len());
-            read.push(index.ok_or_else(|| damaged(&format!("entries of `{}`", shard.key.escape_debug())))?);
+            let index =
+                index.ok_or_else(|| damaged(&format!("entries of `{}`", shard.key.escape_debug())))?;
+            read.push(ShardIndex { lacks_end: shard.lacks_end, ..index });
         }
         if !bytes.is_empty() {
             return Err(damaged("it is longer than its header says"));
@@ -295,7 +306,21 @@ impl ShardIndex {
             entries,
             groups,
             counts,
+            lacks_end: false,
+            is_again: false,
         })
+    }
+
+    /// The last sample, if its files may have been cut off.
+    pub(crate) fn unmarked(&self) -> Option<Entry> {
+        let last = self.samples.checked_sub(1).filter(|_| self.lacks_end);
+        last.map(|number| self.entry(number))
+    }
+
+    /// The same without its last sample, which is that of `entry`.
+    pub(crate) fn without_last(mut self, entry: &Entry) -> Self {
+        entry.files.iter().for_each(|(field, _)| self.counts[*field as usize] -= 1);
+        Self { samples: self.samples - 1, lacks_end: false, ..self }
     }
 
     fn entry(&self, number: u64) -> Entry {
@@ -315,6 +340,11 @@ impl ShardPacker {
         Self { packer: Packer::new(alignment), alignment, groups: Vec::new(), samples: 0, counts: Vec::new() }
     }
 
+    /// Number of entries so far.
+    pub(crate) fn samples(&self) -> u64 {
+        self.samples
+    }
+
     /// Adds an entry whose files follow the files before it.
     pub(crate) fn push(&mut self, entry: &Entry) {
         if self.samples.is_multiple_of(GROUP) {
@@ -331,7 +361,8 @@ impl ShardPacker {
 
     pub(crate) fn finish(self, key: Arc<str>, version: Version) -> ShardIndex {
         let Self { packer, alignment, groups, samples, counts } = self;
-        ShardIndex { key, version, samples, alignment, entries: packer.finish().into(), groups, counts }
+        let (entries, lacks_end, is_again) = (packer.finish().into(), false, false);
+        ShardIndex { key, version, samples, alignment, entries, groups, counts, lacks_end, is_again }
     }
 }
 

@@ -14,11 +14,11 @@ use penstock_types::data_set::DataFields;
 use penstock_types::resume::Hash;
 use tokio::task::spawn_blocking;
 
-use crate::build::scan;
+use crate::build::{Pack, scan};
 use crate::damage::Damage;
-use crate::index::{FieldNames, IndexKind, SampleIndex};
+use crate::index::{FieldNames, IndexKind, SampleIndex, ShardIndex};
 use crate::ranges::{Read, Reads};
-use crate::shards::{Shards, digest, read_whole, versions};
+use crate::shards::{Shards, digest, read_whole, versions, with_version};
 
 /// Decodes the files of samples.
 pub(crate) trait Decode: Send + Sync {
@@ -42,6 +42,9 @@ pub enum IndexFrom {
 struct IndexedShards {
     store: BoundedStore,
     index: SampleIndex,
+    /// Key of the index, unless it was made for these samples.
+    made: Option<Arc<str>>,
+    kind: IndexKind,
     decode: Box<dyn Decode>,
     fields: Option<DataFields>,
     damage: Damage,
@@ -53,27 +56,27 @@ struct IndexedShards {
 /// A file: place of its sample in the chunk, and the number of its field.
 type File = (usize, usize);
 
-/// Samples of the shards that an index describes, in any order. The index may take `most_bytes` of memory, and so may a file. `decode`
-/// receives the index, and returns the fields of the samples, too, if they are known from it.
+/// Index that is read, the decoder of its files, and the fields of its samples, if they are known from it.
+pub(crate) type Decoded = (SampleIndex, Box<dyn Decode>, Option<DataFields>);
+
+/// Samples of the shards that an index describes, in any order. The index may take `most_bytes` of memory, and so may a file.
 pub(crate) fn indexed_samples(
     store: BoundedStore,
     index: IndexFrom,
     kind: IndexKind,
     damage: Damage,
     most_bytes: u64,
-    decode: impl FnOnce(&SampleIndex) -> Result<(Box<dyn Decode>, Option<DataFields>), SourceFault>
-    + Send
-    + 'static,
+    decode: impl FnOnce(SampleIndex) -> Result<Decoded, SourceFault> + Send + 'static,
 ) -> Open {
     async move {
-        let index = index.open(&store, kind, &damage, most_bytes).await?;
-        let (decode, fields) = decode(&index)?;
+        let made = index.key();
+        let (index, decode, fields) = decode(index.open(&store, kind, &damage, most_bytes).await?)?;
         let units = index.shards.iter().map(|shard| shard.samples).collect();
         let bytes: u64 = index.shards.iter().map(|shard| shard.version.size).fold(0, u64::saturating_add);
         let mean_bytes = bytes / index.samples().max(1);
-        let samples: Arc<dyn Numbered> =
-            Arc::new(IndexedShards { store, index, decode, fields, damage, units, mean_bytes, most_bytes });
-        Ok(samples)
+        let samples =
+            IndexedShards { store, index, made, kind, decode, fields, damage, units, mean_bytes, most_bytes };
+        Ok(Arc::new(samples) as _)
     }
     .boxed()
 }
@@ -91,6 +94,13 @@ impl From<Shards> for IndexFrom {
 }
 
 impl IndexFrom {
+    fn key(&self) -> Option<Arc<str>> {
+        match self {
+            Self::Object(key) => Some(key.clone()),
+            Self::Shards(_) => None,
+        }
+    }
+
     async fn open(
         self,
         store: &BoundedStore,
@@ -119,41 +129,70 @@ impl IndexFrom {
         let index = read.map_err(|reason| {
             SourceFault::new(format!("the index {} in store `{}` {reason}", shown(&key), store.name()), None)
         })?;
-        if damage.skips() { sound(index, store, kind, damage).await } else { Ok(index) }
+        if damage.skips() { sound(index, &key, store, kind, damage).await } else { Ok(index) }
     }
 }
 
-/// The index without the shards that are missing. Of those that are shorter than in the index, it has the whole samples.
+/// The index `made` without the shards that are missing. Shards that have changed since it was made are read again.
 async fn sound(
     index: SampleIndex,
+    made: &str,
     store: &BoundedStore,
     kind: IndexKind,
     damage: &Damage,
 ) -> Result<SampleIndex, SourceFault> {
     let versions = versions(store, index.shards.iter().map(|shard| shard.key.clone()).collect()).await;
+    let checks = index.shards.iter().zip(versions).map(|(shard, version)| async move {
+        match version {
+            Ok(version) if version == shard.version => return Ok(Checked::Same),
+            Ok(_) => {}
+            Err(error) => {
+                return damage.part(&shard.key, Some(shard.samples), error.into()).map(|()| Checked::Lost);
+            }
+        }
+        let warning = "shards have changed since their index was made: make it again";
+        damage.warn(warning, &format!("{}, {made}", shard.key));
+        match RangedObject::open(store.clone(), shard.key.clone(), 0).await {
+            Ok(object) => {
+                Ok(Checked::Again(scan(kind, object, damage.clone(), Some(shard.samples)).await?.0))
+            }
+            Err(error) => damage.part(&shard.key, Some(shard.samples), error.into()).map(|()| Checked::Lost),
+        }
+    });
+    let checks: Vec<_> = checks.collect();
+    let checked: Vec<Checked> =
+        stream::iter(checks).buffered((store.reads().get() / 4).max(1)).try_collect().await?;
     let mut names = FieldNames::of(index.fields().to_vec());
     let mut shards = Vec::with_capacity(index.shards.len());
-    for (shard, version) in index.shards.iter().zip(versions) {
-        match version {
-            Ok(version) if version.size < shard.version.size => {
-                let object = RangedObject::open(store.clone(), shard.key.clone(), 0).await?;
-                let (size, before) = (version.size, shard.version.size);
-                // The reading notes where the shard ends.
-                let (pack, _) = scan(kind, object, damage.clone()).await?;
-                let found = pack(&mut names)
-                    .ok_or_else(|| SourceFault::new("the index has too many fields", None))?;
-                let lost = shard.samples.saturating_sub(found.samples);
-                let cut =
-                    format!("{} has {size} bytes instead of {before}, as the index says", shown(&shard.key));
-                damage.part(&shard.key, Some(lost), SourceFault::damage(cut))?;
-                shards.push(found);
+    for (shard, checked) in index.shards.iter().zip(checked) {
+        let mut found = match checked {
+            Checked::Same => {
+                shards.push(shard.clone());
+                continue;
             }
-            // Another version of the same length is told by the reads.
-            Ok(_) => shards.push(shard.clone()),
-            Err(error) => damage.part(&shard.key, Some(shard.samples), error.into())?,
+            Checked::Lost => continue,
+            Checked::Again(pack) => {
+                pack(&mut names).ok_or_else(|| SourceFault::new("the index has too many fields", None))?
+            }
+        };
+        if let Some(lost @ 1..) = shard.samples.checked_sub(found.samples) {
+            let (found, before) = (found.samples, shard.samples);
+            let fewer =
+                format!("{} has {found} samples instead of {before}, as `{made}` says", shown(&shard.key));
+            damage.part(&shard.key, Some(lost), SourceFault::damage(fewer))?;
         }
+        found.is_again = true;
+        shards.push(found);
     }
     Ok(index.with_shards(names.into_names(), shards))
+}
+
+/// A shard of an index, compared with the object.
+enum Checked {
+    Same,
+    /// The samples of another version.
+    Again(Pack),
+    Lost,
 }
 
 impl IndexedShards {
@@ -189,17 +228,34 @@ impl IndexedShards {
         match self.store.get_range(key, Some(version), read.range.clone()).await {
             Ok(bytes) => Ok(read.split(&bytes).map(|(file, bytes)| (file, Ok(bytes))).collect()),
             Err(error) => {
-                let outcome = self.damage.sample(error.into())?;
+                let fault = self.changed(shard).await.unwrap_or_else(|| error.into());
+                let outcome = self.damage.sample(fault)?;
                 Ok(read.into_parts().map(|file| (file, Err(outcome.clone()))).collect())
             }
         }
+    }
+
+    /// Fault of a shard that is not the one which the index describes. If damage is left out, such shards were read again before.
+    async fn changed(&self, shard: &ShardIndex) -> Option<SourceFault> {
+        let made = self.made.as_ref().filter(|_| !self.damage.skips())?;
+        let version = self.store.version(shard.key.clone()).await.ok()?;
+        (version != shard.version).then(|| {
+            let (key, store, flag) = (shown(&shard.key), self.store.name(), self.kind.flag());
+            SourceFault::damage(format!(
+                "the shard {key} in store `{store}` has changed since {} was made: make it again with `penstock index create {flag}`",
+                shown(made)
+            ))
+        })
     }
 }
 
 impl Numbered for IndexedShards {
     fn digest(&self) -> Option<Hash> {
         let shards = self.index.shards.iter();
-        Some(digest(shards.map(|shard| (&*shard.key, shard.version.size, shard.samples))))
+        let known = digest(shards.clone().map(|shard| (&*shard.key, shard.version.size, shard.samples)));
+        // The index does not describe these versions.
+        let again = shards.filter(|shard| shard.is_again);
+        Some(again.fold(known, |hash, shard| with_version(hash, &shard.key, Some(&shard.version))))
     }
 
     fn fields(&self) -> Option<DataFields> {

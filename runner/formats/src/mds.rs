@@ -57,12 +57,11 @@ pub fn mds_samples(
         let read = spawn_blocking(move || MdsIndex::read(&bytes, &folder, &columns, most_bytes)).await;
         let read =
             read.map_err(|error| SourceFault::new("reading the index was interrupted", Some(error.into())))?;
-        let mut index = read.map_err(|reason| {
+        let index = read.map_err(|reason| {
             SourceFault::new(format!("the index {} in store `{}` {reason}", shown(&key), store.name()), None)
         })?;
-        if damage.skips() {
-            leave_out_damaged(&mut index, &store, &damage).await?;
-        }
+        let keys = index.shards.iter().map(|shard| shard.stored().key.clone()).collect();
+        let (index, digest) = index.checked(versions(&store, keys).await, &damage)?;
         let named = |shard: &Shard| (shard.raw.key.clone(), DataFields::of(shard.columns.fields()));
         let mut parts: Vec<_> = index.shards.iter().map(named).collect();
         // Most shards have the columns of the shard before.
@@ -74,7 +73,8 @@ pub fn mds_samples(
                 SourceFault::new(format!("{fault}; write the shards with equal columns"), None)
             })?;
         let open = OpenShards::new(store, &index, most_bytes);
-        let samples: Arc<dyn Numbered> = Arc::new(MdsSamples { index, open, fields, damage, most_bytes });
+        let samples: Arc<dyn Numbered> =
+            Arc::new(MdsSamples { index, open, digest, fields, damage, most_bytes });
         Ok(samples)
     }
     .boxed()
@@ -103,39 +103,11 @@ fn check_texts(shards: &[Shard]) -> Result<(), String> {
 struct MdsSamples {
     index: MdsIndex,
     open: OpenShards,
+    /// Digest of the versions of the shards.
+    digest: Hash,
     fields: DataFields,
     damage: Damage,
     most_bytes: u64,
-}
-
-/// Removes shards from the index that are missing, or of another size than it says.
-async fn leave_out_damaged(
-    index: &mut MdsIndex,
-    store: &BoundedStore,
-    damage: &Damage,
-) -> Result<(), SourceFault> {
-    let keys = index.shards.iter().map(|shard| shard.stored().key.clone()).collect();
-    let versions = versions(store, keys).await;
-    let mut sound = Vec::with_capacity(versions.len());
-    for (shard, version) in std::mem::take(&mut index.shards).into_iter().zip(versions) {
-        let (file, samples) = (shard.stored(), Some(shard.samples));
-        let fault = match version {
-            Ok(version) if version.size == file.bytes => None,
-            Ok(version) => {
-                let (found, stated) = (version.size, file.bytes);
-                let reason =
-                    format!("{} has {found} bytes instead of {stated}, as the index says", shown(&file.key));
-                Some(SourceFault::damage(reason))
-            }
-            Err(error) => Some(error.into()),
-        };
-        match fault {
-            Some(fault) => damage.part(&file.key, samples, fault)?,
-            None => sound.push(shard),
-        }
-    }
-    *index = MdsIndex::of(sound);
-    Ok(())
 }
 
 impl MdsSamples {
@@ -203,6 +175,10 @@ impl MdsSamples {
 
 impl Numbered for MdsSamples {
     fn digest(&self) -> Option<Hash> {
+        Some(self.digest)
+    }
+
+    fn older_digest(&self) -> Option<Hash> {
         Some(digest(self.index.shards.iter().map(|shard| (&*shard.raw.key, shard.raw.bytes, shard.samples))))
     }
 

@@ -57,6 +57,23 @@ impl Shards {
     }
 }
 
+/// Hash of what `hash` is the hash of, followed by an object of this version; `None` stands for a missing one.
+pub(crate) fn with_version(hash: Hash, key: &str, version: Option<&Version>) -> Hash {
+    let size = version.map_or(u64::MAX, |version| version.size);
+    let tag = version.and_then(|version| version.tag.as_deref()).unwrap_or_default();
+    // The zeros separate texts.
+    [key.as_bytes(), &[0], &size.to_le_bytes(), tag.as_bytes(), &[0]].into_iter().fold(hash, Hash::with)
+}
+
+/// Version of an object that was asked for; `None` if there is no such object.
+pub(crate) fn found(version: Result<Version, StoreError>) -> Result<Option<Version>, SourceFault> {
+    match version {
+        Ok(version) => Ok(Some(version)),
+        Err(StoreError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Digest of shards: of the key, size and number of samples of each.
 pub(crate) fn digest<'a>(shards: impl Iterator<Item = (&'a str, u64, u64)>) -> Hash {
     shards.fold(Hash::EMPTY, |hash, (key, size, samples)| {

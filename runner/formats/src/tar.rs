@@ -4,7 +4,7 @@ mod members;
 mod names;
 mod scan;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -19,7 +19,7 @@ use penstock_types::traversal::TraversalSettings;
 
 pub(crate) use scan::scan;
 
-use crate::damage::Damage;
+use crate::damage::{Damage, cut_sample};
 use crate::in_order::{InOrder, Made, ShardStream};
 use crate::index::{IndexKind, SampleIndex};
 use crate::indexed::{Decode, IndexFrom, indexed_samples};
@@ -37,12 +37,46 @@ pub fn tar_samples(
     damage: Damage,
     most_bytes: u64,
 ) -> Open {
-    indexed_samples(store, index.into(), IndexKind::Tar, damage, most_bytes, move |index| {
+    let of = store.clone();
+    indexed_samples(store, index.into(), IndexKind::Tar, damage.clone(), most_bytes, move |index| {
         let names: Vec<_> = index.fields().iter().map(|field| selection.name_of_file(field)).collect();
-        let fields = Some(fields_of(index, &names)?);
+        let index = without_cut_samples(index, &names, &selection, &of, &damage)?;
+        let fields = Some(fields_of(&index, &names)?);
         let decode = Files { fields: index.fields().to_vec(), names, most_bytes };
-        Ok((Box::new(decode) as _, fields))
+        Ok((index, Box::new(decode) as _, fields))
     })
+}
+
+/// The index without the samples that lack a field and end a shard without its end mark: their other files may have been cut off.
+fn without_cut_samples(
+    index: SampleIndex,
+    names: &[Option<Arc<str>>],
+    selection: &Selection,
+    store: &BoundedStore,
+    damage: &Damage,
+) -> Result<SampleIndex, SourceFault> {
+    let wanted: BTreeSet<&Arc<str>> =
+        names.iter().flatten().chain(selection.fields().map(|(_, field)| field)).collect();
+    let mut shards = Vec::with_capacity(index.shards());
+    for shard in &index.shards {
+        let shard = shard.clone();
+        let Some(last) = shard.unmarked() else {
+            shards.push(shard);
+            continue;
+        };
+        let has =
+            |name: &Arc<str>| last.files.iter().any(|(file, _)| names[*file as usize].as_ref() == Some(name));
+        shards.push(match wanted.iter().find(|name| !has(name)) {
+            None => shard,
+            Some(name) => {
+                let fault = cut_sample(&shard.key, store, &last.key, name);
+                damage.part(&format!("{}: {}", shard.key, last.key), Some(1), fault)?;
+                shard.without_last(&last)
+            }
+        });
+    }
+    let fields = index.fields().to_vec();
+    Ok(index.with_shards(fields, shards))
 }
 
 /// Types of the fields that a document selects: the names of their files determine them.
@@ -107,7 +141,7 @@ pub fn tar_stream(
         AHEAD_BYTES.min(most_bytes),
         Box::new(move |object, ahead_bytes, damage| {
             let samples = Samples::new(object, ahead_bytes, damage.clone());
-            Box::new(Archive { samples, selection: selection.clone(), damage, most_bytes })
+            Box::new(Archive { samples, selection: selection.clone(), damage, most_bytes, names: Vec::new() })
         }),
     )
     .opened()
@@ -143,6 +177,8 @@ struct Archive {
     selection: Arc<Selection>,
     damage: Damage,
     most_bytes: u64,
+    /// Fields of the sample that was returned last.
+    names: Vec<Arc<str>>,
 }
 
 impl InOrder for Archive {
@@ -151,8 +187,11 @@ impl InOrder for Archive {
             let Some(key) = self.samples.next_sample().await? else { return Ok(None) };
             let mut sample = Sample::new(key, Origin::default());
             let mut outcome = None;
+            self.names.clear();
             while let Some((field, member)) = self.samples.next_file().await? {
-                match self.selection.name_of_file(&field).filter(|_| is_wanted && outcome.is_none()) {
+                let name = self.selection.name_of_file(&field);
+                self.names.extend(name.clone());
+                match name.filter(|_| is_wanted && outcome.is_none()) {
                     Some(name) => match self.value(&field, &member).await {
                         Ok(value) => sample.set(name, value),
                         Err(fault) => outcome = Some(self.damage.sample(fault)?),
@@ -175,6 +214,10 @@ impl InOrder for Archive {
 
     fn left_bytes(&self) -> u64 {
         self.samples.members.bytes.left_bytes()
+    }
+
+    fn unmarked_fields(&self) -> Option<&[Arc<str>]> {
+        self.samples.members.lacks_end.then_some(&self.names)
     }
 }
 

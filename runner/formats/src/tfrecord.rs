@@ -46,7 +46,7 @@ pub fn tfrecord_samples(
 ) -> Open {
     indexed_samples(store, index.into(), IndexKind::Tfrecord, damage, most_bytes, move |index| {
         let types = fields.types(index.types());
-        Ok((Box::new(Records { fields, most_bytes }) as _, types))
+        Ok((index, Box::new(Records { fields, most_bytes }) as _, types))
     })
 }
 
@@ -85,7 +85,12 @@ pub async fn count_records(store: &BoundedStore, files: &Shards) -> Result<u64, 
 }
 
 /// Reads all records of a file: their places, and the types of their features. Ends at a damaged length if damage is left out.
-pub(crate) async fn scan(object: RangedObject, damage: Damage) -> Result<Scan, SourceFault> {
+/// The file had `known` records.
+pub(crate) async fn scan(
+    object: RangedObject,
+    damage: Damage,
+    known: Option<u64>,
+) -> Result<Scan, SourceFault> {
     let mut frames = Frames::new(object.clone(), SCAN_AHEAD);
     let (mut packer, mut learner) = (ShardPacker::new(IndexKind::Tfrecord), Learner::default());
     loop {
@@ -93,7 +98,8 @@ pub(crate) async fn scan(object: RangedObject, damage: Damage) -> Result<Scan, S
             Ok(Some(entry)) => packer.push(&entry),
             Ok(None) => break,
             Err(fault) => {
-                damage.part(&object.key, None, fault)?;
+                let lost = known.map(|known| known.saturating_sub(packer.samples()));
+                damage.part(&object.key, lost, fault)?;
                 break;
             }
         }

@@ -17,8 +17,8 @@ use penstock_formats::parquet::{Query, parquet_samples};
 use penstock_formats::tar::{tar_samples, tar_stream, tar_type, tar_types};
 use penstock_formats::tfrecord::{RecordFields, count_records, tfrecord_samples, tfrecord_stream};
 use penstock_formats::{
-    Classes, Damage, IndexFrom, IndexKind, LabelTable, Labelling, RecordFormat, RecordSource, SAMPLE_KEY,
-    SampleIndex, Selection, Shards, SharedClasses, TYPES, expand, labelled_samples, record_samples,
+    Classes, Damage, IndexFrom, LabelTable, Labelling, RecordFormat, RecordSource, SAMPLE_KEY, Selection,
+    Shards, SharedClasses, TYPES, expand, labelled_samples, record_samples,
 };
 use penstock_storage::{AHEAD_BYTES, ListSource as StreamedList, Wanted, index_samples, list_samples};
 use penstock_types::data_set::{DataFields, FieldType};
@@ -302,19 +302,6 @@ impl Prepared {
             source @ (spec::Source::Records(_) | spec::Source::Csv(_) | spec::Source::Tsv(_)) => {
                 return of(self.records(source).within(self.source_bytes()).count().await?);
             }
-            spec::Source::Tar(tar) if tar.index.is_none() => {
-                let store = self.store(tar.store.as_str());
-                let damage = self.damage(&self.plan.source.spec, &name);
-                return of(SampleIndex::build(
-                    IndexKind::Tar,
-                    &store,
-                    &self.shards(tar, &name),
-                    &damage,
-                    |_, _| {},
-                )
-                .await?
-                .samples());
-            }
             spec::Source::Tfrecord(source) if source.index.is_none() => {
                 let store = self.store(source.store.as_str());
                 return of(count_records(&store, &self.files(source, &name)).await?);
@@ -351,7 +338,7 @@ impl Prepared {
 
     /// Handling of damage in the source with this name.
     fn damage(&self, source: &spec::Source, name: &str) -> Damage {
-        Damage { policy: source.on_damage(), notes: self.found.notes(name) }
+        Damage { policy: source.on_damage(), notes: self.found.notes(name), is_chosen: true }
     }
 
     /// Settings of the types of the source with this name.

@@ -4,12 +4,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use penstock_engine::ports::SourceFault;
+use penstock_storage::{StoreError, Version, shown};
+use penstock_types::resume::Hash;
 use serde::Deserialize;
 
 use super::Columns;
 use super::columns::ShardColumns;
 use super::encoding::Encoding;
-use crate::shards::Starts;
+use crate::damage::Damage;
+use crate::shards::{Starts, found, with_version};
 use crate::value::shortened;
 
 /// Maximum number of columns.
@@ -144,6 +148,38 @@ impl MdsIndex {
     pub(super) fn of(shards: Vec<Shard>) -> Self {
         let starts = Starts::new(shards.iter().map(|shard| shard.samples));
         Self { shards, starts }
+    }
+
+    /// The index, and a digest of these versions of its shards. If damage is left out, shards that are missing or of another size than the
+    /// index says are removed.
+    pub(super) fn checked(
+        self,
+        versions: Vec<Result<Version, StoreError>>,
+        damage: &Damage,
+    ) -> Result<(Self, Hash), SourceFault> {
+        let (mut sound, mut hash) = (Vec::with_capacity(versions.len()), Hash::EMPTY);
+        for (shard, version) in self.shards.into_iter().zip(versions) {
+            let (file, version) = (shard.stored(), found(version)?);
+            hash = with_version(hash, &file.key, version.as_ref()).with(&shard.samples.to_le_bytes());
+            let reason = match version {
+                Some(version) if version.size != file.bytes => {
+                    format!("has {} bytes instead of {}, as the index says", version.size, file.bytes)
+                }
+                None => "is missing".to_owned(),
+                Some(_) => {
+                    sound.push(shard);
+                    continue;
+                }
+            };
+            // Otherwise the reading ends there, behind the samples before it.
+            if !damage.skips() {
+                sound.push(shard);
+                continue;
+            }
+            let fault = SourceFault::damage(format!("the shard {} {reason}", shown(&file.key)));
+            damage.part(&file.key, Some(shard.samples), fault)?;
+        }
+        Ok((Self::of(sound), hash))
     }
 
     /// Bytes that the index takes in memory.

@@ -23,12 +23,15 @@ pub(super) enum FileFault {
     /// A column whose values cannot become a field.
     #[error("has the column `{column}`, which {reason}")]
     Column { column: String, reason: String },
+    /// A column whose pages are damaged.
+    #[error("has the column `{column}`, which {reason}")]
+    Pages { column: String, reason: String },
 }
 
 impl FileFault {
     /// True if the file is damaged or cut; other faults are of the document, or of what is supported.
     pub(super) fn is_damage(&self) -> bool {
-        matches!(self, Self::NoParquet | Self::Damaged(_))
+        matches!(self, Self::NoParquet | Self::Damaged(_) | Self::Pages { .. })
     }
 
     pub(super) fn damaged(reason: impl Into<String>) -> Self {
@@ -41,6 +44,10 @@ impl FileFault {
 
     pub(super) fn column(column: &str, reason: impl Into<String>) -> Self {
         Self::Column { column: escaped(column), reason: reason.into() }
+    }
+
+    pub(super) fn pages(column: &str, reason: impl Into<String>) -> Self {
+        Self::Pages { column: escaped(column), reason: reason.into() }
     }
 }
 

@@ -17,6 +17,7 @@ use super::decode::{Column, decode};
 use super::fault::FileFault;
 use super::filter::Selected;
 use super::footer::Chunk;
+use super::pages;
 
 /// Columns that are this close to each other are read together, with what lies between them, in bytes.
 const GAP: u64 = 64 << 10;
@@ -148,7 +149,8 @@ impl Reader {
         };
         let (columns, bytes) = decoded.map_err(|fault| {
             let remedy = "a column that `columns` does not name is not read";
-            SourceFault::new(format!("{} {fault}; {remedy}", group.named(file, &self.store)), None)
+            let message = format!("{} {fault}; {remedy}", group.named(file, &self.store));
+            SourceFault { is_damage: fault.is_damage(), ..SourceFault::new(message, None) }
         })?;
         reserved.shrink_to(bytes);
         Ok((columns, reserved))
@@ -224,10 +226,11 @@ impl Decoding {
         columns.resize_with(self.chunks.len(), || None);
         for (&at, bytes) in self.wanted.iter().zip(bytes) {
             let (leaf, chunk) = (&self.layout.leaves[at], &self.chunks[at]);
+            pages::check_codec(chunk.codec).map_err(|reason| FileFault::column(&leaf.name, reason))?;
             // The library panics on some damaged values.
             let decoded = catch_unwind(AssertUnwindSafe(|| decode(bytes, chunk, leaf, self.rows)));
             let decoded = decoded.unwrap_or_else(|_| Err("has values that contradict themselves".to_owned()));
-            let column = decoded.map_err(|reason| FileFault::column(&leaf.name, reason))?;
+            let column = decoded.map_err(|reason| FileFault::pages(&leaf.name, reason))?;
             size += column.bytes() + if column.keeps_pages() { chunk.uncompressed.max(chunk.len) } else { 0 };
             columns[at] = Some(column);
         }

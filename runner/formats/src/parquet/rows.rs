@@ -1,9 +1,9 @@
 //! Samples of the rows, read by their numbers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Write};
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -50,6 +50,8 @@ pub(super) struct Rows {
     units: Arc<[u64]>,
     mean_bytes: u64,
     cache: Cache<Columns>,
+    /// Outcomes of the samples in damaged row groups, by group.
+    damaged: Mutex<HashMap<usize, Outcome>>,
     /// Memory that the places of the row groups take, in bytes.
     kept: u64,
 }
@@ -116,9 +118,9 @@ impl Rows {
         }
         if !query.filter.is_empty() {
             let all: u64 = groups.iter().map(|group| group.rows).sum();
-            select(&reader, &cache, &files, &mut groups, query, most_bytes / 8).await?;
+            let lost = select(&reader, &cache, &files, &mut groups, query, &damage, most_bytes / 8).await?;
             let taken: u64 = groups.iter().map(|group| group.count).sum();
-            damage.notes.leave_out(LeftOutReason::Where, all - taken, []);
+            damage.notes.leave_out(LeftOutReason::Where, all - taken - lost, []);
         }
         let used: Vec<u64> = groups
             .iter()
@@ -142,8 +144,8 @@ impl Rows {
             );
         }
         let kept = groups.iter().map(Group::bytes).sum();
-        let cache = Cache::new(limits);
-        Ok(Self { reader, files, groups, fields, damage, starts, units, mean_bytes, cache, kept })
+        let (cache, damaged) = (Cache::new(limits), Mutex::default());
+        Ok(Self { reader, files, groups, fields, damage, starts, units, mean_bytes, cache, damaged, kept })
     }
 
     /// Row group and row of a sample. Panics when `index` is not below the number of samples.
@@ -162,16 +164,30 @@ impl Rows {
         self.cache.get(number, needed, |reserved| self.reader.read(file, group, is_read, reserved)).await
     }
 
+    /// The columns of a row group, or the outcome of its samples if it is damaged. A damaged row group is read once.
+    async fn whole_columns(&self, number: usize) -> Result<Result<InUse<Columns>, Outcome>, SourceFault> {
+        let damaged = || self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = damaged().get(&number).cloned();
+        if let Some(outcome) = known {
+            return Ok(Err(outcome));
+        }
+        match self.columns(number).await {
+            Ok(columns) => Ok(Ok(columns)),
+            Err(fault) => {
+                let outcome = self.damage.sample(fault)?;
+                damaged().insert(number, outcome.clone());
+                Ok(Err(outcome))
+            }
+        }
+    }
+
     /// Samples of rows in one row group, each with its place, and its outcome if it is damaged.
     async fn samples(&self, epoch: u32, members: Vec<Member>) -> Vec<(usize, Result<Made, SourceFault>)> {
         let Some(first) = members.first() else { return Vec::new() };
-        let columns = match self.columns(first.group).await {
-            Ok(columns) => columns,
-            Err(fault) => {
-                let outcome = match self.damage.sample(fault) {
-                    Ok(outcome) => outcome,
-                    Err(fault) => return vec![(first.place, Err(fault))],
-                };
+        let columns = match self.whole_columns(first.group).await {
+            Ok(Ok(columns)) => columns,
+            Err(fault) => return vec![(first.place, Err(fault))],
+            Ok(Err(outcome)) => {
                 let group = &self.groups[first.group];
                 let file = &self.files[group.file as usize];
                 let lost = |member: &Member| {
@@ -205,15 +221,17 @@ impl Rows {
     }
 }
 
-/// Marks the rows that meet all comparisons. The marks may take `most_bytes`.
+/// Marks the rows that meet all comparisons. The marks may take `most_bytes`. Returns the number of rows in damaged row groups, which are
+/// left out.
 async fn select(
     reader: &Reader,
     cache: &Cache<Columns>,
     files: &[File],
     groups: &mut [Group],
     query: &Query,
+    damage: &Damage,
     most_bytes: u64,
-) -> Result<(), SourceFault> {
+) -> Result<u64, SourceFault> {
     let rows = groups
         .iter()
         .filter(|group| group.count > 0)
@@ -229,7 +247,13 @@ async fn select(
             let file = &files[group.file as usize];
             let is_compared = |leaf: usize| file.layout.filter.contains(&Some(leaf));
             let reserved = cache.reserve(group.needed_bytes(&file.layout, is_compared)).await;
-            let (columns, _reserved) = reader.read(file, group, is_compared, reserved).await?;
+            let (columns, _reserved) = match reader.read(file, group, is_compared, reserved).await {
+                Ok(read) => read,
+                Err(fault) => {
+                    damage.part(&group.named(file, reader.store()), Some(group.rows), fault)?;
+                    return Ok((number, None));
+                }
+            };
             let compared: Vec<_> = query
                 .filter
                 .iter()
@@ -238,7 +262,7 @@ async fn select(
                 .collect();
             let meets =
                 |row| compared.iter().all(|(comparison, column)| filter::meets(comparison, column, row));
-            Ok::<_, SourceFault>((number, Selected::new((0..group.rows as usize).map(meets))))
+            Ok::<_, SourceFault>((number, Some(Selected::new((0..group.rows as usize).map(meets)))))
         });
     let scans: Vec<_> = scans.collect();
     let mut scans = stream::iter(scans).buffer_unordered(AT_A_TIME);
@@ -247,12 +271,17 @@ async fn select(
         found.push(scan);
     }
     drop(scans);
+    let mut lost = 0;
     for (number, selected) in found {
         let group = &mut groups[number];
+        let Some(selected) = selected else {
+            lost += std::mem::take(&mut group.count);
+            continue;
+        };
         group.count = selected.count();
         group.selected = (1..group.rows).contains(&group.count).then_some(selected);
     }
-    Ok(())
+    Ok(lost)
 }
 
 /// Memory for row groups of these sizes, of which a part stays in memory. Reading one of them takes up to `needed` bytes.

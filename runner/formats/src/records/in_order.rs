@@ -374,9 +374,6 @@ impl RecordStream {
                     }
                     self.begun += 1;
                     let Some(object) = object else { continue };
-                    if object.size() == 0 && !self.format.has_columns() {
-                        self.format.damage.warn("objects have no bytes", key);
-                    }
                     self.current.insert(Splitter::new(object, self.format.clone(), self.ahead_bytes))
                 }
             };

@@ -196,9 +196,6 @@ impl Starts {
             counted = bytes;
         }
         let (part, checksums) = (splitter.part().clone(), splitter.checksums().to_vec());
-        if part.object.size() == 0 && !format.has_columns() {
-            format.damage.warn("objects have no bytes", &part.object.key);
-        }
         starts.push(end.unwrap_or(part.object.size()));
         starts.shrink_to_fit();
         kept.fetch_add(kept_bytes(&part, &starts, &skipped) - counted, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use crc_fast::CrcAlgorithm;
 use csv_core::ReadRecordResult;
 use memchr::memchr;
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{BYTE_ORDER_MARK, Blocks, RangedObject};
+use penstock_storage::{BYTE_ORDER_MARK, Blocks, RangedObject, shown};
 
 use super::format::RecordFormat;
 use super::layout::{Layout, reader};
@@ -139,6 +139,11 @@ impl Splitter {
 
     /// Text after the last end of a record, as a record.
     fn last_record(&mut self) -> Result<Option<Vec<Piece>>, SourceFault> {
+        if self.part.object.size() == 0 {
+            let (key, store) = (shown(&self.part.object.key), self.part.object.store.name());
+            let reason = format!("the object {key} in store `{store}` is empty: was it written in full?");
+            return Err(SourceFault::damage(reason));
+        }
         let text = self.begun.split().freeze();
         if !text.is_empty() {
             let position = self.part.object.size() - text.len() as u64;

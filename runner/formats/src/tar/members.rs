@@ -33,6 +33,8 @@ pub(crate) struct Members {
     /// Bytes that follow the last header or content.
     pub(super) bytes: Sequence,
     damage: Damage,
+    /// Set once the archive has ended without its end mark.
+    pub(super) lacks_end: bool,
 }
 
 /// A header.
@@ -52,7 +54,7 @@ struct Extension {
 
 impl Members {
     pub(crate) fn new(object: RangedObject, ahead_bytes: u64, damage: Damage) -> Self {
-        Self { bytes: Sequence::new(object.clone(), ahead_bytes), object, damage }
+        Self { bytes: Sequence::new(object.clone(), ahead_bytes), object, damage, lacks_end: false }
     }
 
     /// Counts a file that belongs to no sample.
@@ -73,6 +75,7 @@ impl Members {
                 }
                 return match extension.is_there {
                     false => {
+                        self.lacks_end = true;
                         self.damage
                             .warn("shards end without an end mark, as if they were cut", &self.object.key);
                         Ok(None)
@@ -89,11 +92,14 @@ impl Members {
             let size = extension.size.filter(|_| header.is_file()).unwrap_or(header.size);
             let content = start + BLOCK;
             let padded = size.checked_next_multiple_of(BLOCK).and_then(|size| content.checked_add(size));
-            // The padding of the last member may be missing.
-            let is_within = content.checked_add(size).is_some_and(|end| end <= self.object.size());
-            let Some(next) = padded.filter(|_| is_within) else {
-                let name = shown(&header.name).to_string();
-                let reason = format!("ends before the {size} bytes of {name}: is it truncated?");
+            let Some(next) = padded.filter(|next| *next <= self.object.size()) else {
+                let name = shown(&header.name);
+                let reason = match content.checked_add(size) {
+                    Some(end) if end <= self.object.size() => {
+                        format!("ends within the padding behind {name}: is it truncated?")
+                    }
+                    _ => format!("ends before the {size} bytes of {name}: is it truncated?"),
+                };
                 return Err(self.fault(start, &reason));
             };
             match header.kind {
@@ -131,7 +137,7 @@ impl Members {
                 // Folders.
                 _ => extension = Extension::default(),
             }
-            self.bytes.seek(next.min(self.object.size()));
+            self.bytes.seek(next);
         }
     }
 
@@ -139,15 +145,14 @@ impl Members {
     pub(crate) async fn content(&mut self, member: &Member) -> Result<Bytes, SourceFault> {
         self.bytes.seek(member.content.start);
         let content = self.bytes.take(member.content.end - member.content.start).await?;
-        let next = self.bytes.position().next_multiple_of(BLOCK).min(self.object.size());
-        self.bytes.seek(next);
+        self.bytes.seek(self.bytes.position().next_multiple_of(BLOCK));
         let changed = || self.fault(member.content.start, "changed while it was read");
         content.ok_or_else(|| SourceFault { is_damage: false, ..changed() })
     }
 
     /// Leaves the content of the file that was returned last.
     pub(crate) fn skip(&mut self, member: &Member) {
-        self.bytes.seek(member.content.end.next_multiple_of(BLOCK).min(self.object.size()));
+        self.bytes.seek(member.content.end.next_multiple_of(BLOCK));
     }
 
     pub(crate) fn fault(&self, at: u64, reason: &str) -> SourceFault {

@@ -96,10 +96,15 @@ struct Scanned {
     object: RangedObject,
     fields: Vec<String>,
     entries: Vec<Entry>,
+    lacks_end: bool,
 }
 
-/// Reads the headers of an archive, up to a damaged one if damage is left out.
-pub(crate) async fn scan(object: RangedObject, damage: Damage) -> Result<Pack, SourceFault> {
+/// Reads the headers of an archive, up to a damaged one if damage is left out. The archive had `known` samples.
+pub(crate) async fn scan(
+    object: RangedObject,
+    damage: Damage,
+    known: Option<u64>,
+) -> Result<Pack, SourceFault> {
     /// Headers are read with what lies between them, so one block ahead is enough for small files and little is lost for large ones.
     const AHEAD: u64 = 4 << 20;
     let mut samples = Samples::new(object.clone(), AHEAD, damage.clone());
@@ -109,12 +114,14 @@ pub(crate) async fn scan(object: RangedObject, damage: Damage) -> Result<Pack, S
             Ok(Some(entry)) => entries.push(entry),
             Ok(None) => break,
             Err(fault) => {
-                damage.part(&object.key, None, fault)?;
+                let lost = known.map(|known| known.saturating_sub(entries.len() as u64));
+                damage.part(&object.key, lost, fault)?;
                 break;
             }
         }
     }
-    let scanned = Scanned { object, fields: fields.into_names(), entries };
+    let scanned =
+        Scanned { object, fields: fields.into_names(), entries, lacks_end: samples.members.lacks_end };
     Ok(Box::new(|fields| scanned.pack(fields)))
 }
 
@@ -141,6 +148,8 @@ impl Scanned {
             entry.files.iter_mut().for_each(|(field, _)| *field = numbers[*field as usize]);
             packer.push(entry);
         }
-        Some(packer.finish(self.object.key.clone(), self.object.version().clone()))
+        let mut shard = packer.finish(self.object.key.clone(), self.object.version().clone());
+        shard.lacks_end = self.lacks_end;
+        Some(shard)
     }
 }

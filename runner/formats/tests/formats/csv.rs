@@ -325,7 +325,7 @@ proptest! {
             let keys = next..next + size;
             next += size;
             let text: String = match lines {
-                true => keys.map(|key| format!("{{\"key\": {key}}}\n")).collect(),
+                true => std::iter::once("\n".to_owned()).chain(keys.map(|key| format!("{{\"key\": {key}}}\n"))).collect(),
                 false => std::iter::once("key\n".to_owned()).chain(keys.map(|key| format!("{key}\n"))).collect(),
             };
             (format!("t-{number}"), text.into_bytes())

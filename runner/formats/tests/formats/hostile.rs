@@ -86,7 +86,7 @@ fn page(kind: i64, uncompressed: i64, part: Thrift, content: &[u8]) -> Vec<u8> {
     [header.bytes(), content.to_vec()].concat()
 }
 
-fn data_page(uncompressed: i64, values: i64, encoding: i64, content: &[u8]) -> Vec<u8> {
+pub(crate) fn data_page(uncompressed: i64, values: i64, encoding: i64, content: &[u8]) -> Vec<u8> {
     let part = Struct(vec![(1, I32(values)), (2, I32(encoding)), (3, I32(3)), (4, I32(3))]);
     page(0, uncompressed, part, content)
 }
@@ -96,7 +96,12 @@ fn element(name: &'static str, children: i64) -> Thrift {
 }
 
 /// A file of one column `a` whose values are required.
-fn file(physical: i64, codec: i64, pages: Vec<u8>, [values, rows, uncompressed]: [i64; 3]) -> Vec<u8> {
+pub(crate) fn file(
+    physical: i64,
+    codec: i64,
+    pages: Vec<u8>,
+    [values, rows, uncompressed]: [i64; 3],
+) -> Vec<u8> {
     let column = Struct(vec![(1, I32(physical)), (3, I32(0)), (4, Text("a"))]);
     let numbers = vec![
         (4, I32(codec)),

@@ -3,6 +3,7 @@
 
 mod ahead;
 mod csv;
+mod damage;
 mod hostile;
 mod labels;
 mod mds;

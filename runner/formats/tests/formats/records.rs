@@ -125,14 +125,12 @@ async fn blank_lines_line_ends_and_byte_order_marks_do_not_matter() {
 }
 
 #[tokio::test]
-async fn an_empty_object_has_no_samples_and_no_endless_epochs() {
-    for text in [b"".as_slice(), b"\n \n"] {
-        let (_folder, store) = file(text);
-        for shuffle in [false, true] {
-            let settings = TraversalSettings { shuffle, epochs: None, ..TraversalSettings::IN_ORDER };
-            let found = read(&store, settings).await;
-            assert!(found.keys().is_empty() && found.ends.is_empty());
-        }
+async fn an_object_of_blank_lines_has_no_samples_and_no_endless_epochs() {
+    let (_folder, store) = file(b"\n \n");
+    for shuffle in [false, true] {
+        let settings = TraversalSettings { shuffle, epochs: None, ..TraversalSettings::IN_ORDER };
+        let found = read(&store, settings).await;
+        assert!(found.keys().is_empty() && found.ends.is_empty());
     }
 }
 
