@@ -14,7 +14,6 @@ const MAX_RANK: usize = 16;
 pub(super) enum Encoding {
     Blob,
     Text,
-    /// Text in JSON.
     Json,
     /// Whole number of one, two, four or eight bytes.
     Int {

@@ -396,9 +396,10 @@ impl Leaf {
         ))
     }
 
-    /// True if the column has no type, since all of its values are null. It is read as one that the file does not have.
+    /// True if the column has no type, since all of its values are null. It is read as one that the file does not have. Lists without a type
+    /// are values, which are empty.
     fn is_null(&self) -> bool {
-        self.annotation == Annotation::Null
+        self.annotation == Annotation::Null && self.lists.is_empty()
     }
 
     /// Meaning of values, which their type alone does not state.

@@ -534,3 +534,23 @@ fn reason(error: &ParquetError) -> String {
         error => format!("is damaged: {error}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_are_rounded_once() {
+        for (digits, scale, number) in [
+            (92_803_113_672_226_432_739, 18, 92.803_113_672_226_43),
+            (-28_745_203_199_329_668_372, 12, -28_745_203.199_329_667),
+            (20_391_423_592_273_241_939, 21, 0.020_391_423_592_273_243),
+            (12_345, 2, 123.45),
+            (-5, 0, -5.0),
+            (7, -2, 700.0),
+            (1, 30, 1e-30),
+        ] {
+            assert_eq!(decimal(digits, scale), number, "{digits} {scale}");
+        }
+    }
+}

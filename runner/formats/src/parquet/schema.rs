@@ -59,7 +59,6 @@ pub(super) enum Annotation {
     Null,
 }
 
-/// Unit of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     Millis,

@@ -85,17 +85,19 @@ impl RecordFields {
             let Some(field) = selection.name_of(name).filter(|_| !is_key || selection.is_named(name)) else {
                 continue;
             };
+            let mut optional = *optional;
             let kind = match kind {
                 FieldType::Bytes if texts.contains(&**name) => FieldType::Text,
                 FieldType::Int if lists.contains(&**name) => FieldType::tensor(Dtype::Int64, 1),
                 FieldType::Real if lists.contains(&**name) => FieldType::tensor(Dtype::Float32, 1),
-                FieldType::Tensor { dtype: Some(dtype), .. } if scalars.contains(&**name) => match dtype {
-                    Dtype::Int64 => FieldType::Int,
-                    _ => FieldType::Real,
-                },
+                FieldType::Tensor { dtype: Some(dtype), .. } if scalars.contains(&**name) => {
+                    // A list without a number is no value.
+                    optional = Some(true);
+                    if *dtype == Dtype::Int64 { FieldType::Int } else { FieldType::Real }
+                }
                 kind => *kind,
             };
-            fields.fields.push(DataField { name: field, kind, optional: *optional });
+            fields.fields.push(DataField { name: field, kind, optional });
         }
         Some(fields)
     }
@@ -168,4 +170,27 @@ fn tensor(dtype: Dtype, data: Vec<u8>) -> Result<Value, String> {
     let length = u32::try_from(data.len() / dtype.size())
         .map_err(|_| "has more than 4 billion elements".to_owned())?;
     Ok(Value::Tensor(Tensor { dtype, shape: vec![length], data: data.into() }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_single_number_is_optional_if_other_records_have_lists() {
+        let fields = RecordFields::Example {
+            selection: Selection::default(),
+            key: None,
+            texts: BTreeSet::new(),
+            scalars: ["a".to_owned(), "b".to_owned()].into(),
+            lists: BTreeSet::new(),
+        };
+        let field = |name: &str, kind, optional| DataField { name: name.into(), kind, optional };
+        let lists = [
+            field("a", FieldType::tensor(Dtype::Int64, 1), Some(false)),
+            field("b", FieldType::Real, Some(false)),
+        ];
+        let single = [field("a", FieldType::Int, Some(true)), field("b", FieldType::Real, Some(false))];
+        assert_eq!(fields.types(Some(&DataFields::of(lists.into()))).unwrap().fields, single);
+    }
 }

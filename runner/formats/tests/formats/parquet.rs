@@ -244,13 +244,14 @@ async fn samples_that_stay_keep_no_more_row_groups_than_are_counted() {
 }
 
 /// A file of one row with this column, of which whole numbers are 7, texts are `x`, and times of 96 bits are 9999-12-31. A column that
-/// may be null is null, and a list has one element.
+/// may be null is null, and a list has one element, or none if that may be null.
 fn column(column: &str) -> Vec<u8> {
     let schema = parse_message_type(&format!("message m {{ {column} }}")).unwrap();
     let mut writer = SerializedFileWriter::new(Vec::new(), Arc::new(schema), Default::default()).unwrap();
     let mut rows = writer.next_row_group().unwrap();
     let mut writing = rows.next_column().unwrap().unwrap();
     let (levels, repeats) = match column {
+        list if list.contains("LIST") && list.contains("OPTIONAL") => (Some(&[0][..]), Some(&[0][..])),
         list if list.contains("LIST") => (Some(&[1_i16][..]), Some(&[0_i16][..])),
         null if null.contains("OPTIONAL") => (Some(&[0_i16][..]), None),
         _ => (None, None),
@@ -376,6 +377,12 @@ async fn a_column_without_a_type_is_one_that_its_file_does_not_have() {
         let (samples, fault) = read_both(one, other, compared.clone()).await;
         assert_eq!((samples.len(), fault), (1, None));
     }
+    let list = |element: &str| format!("REQUIRED group a (LIST) {{ REPEATED group list {{ {element}; }} }}");
+    let (empty, numbers) = (list("OPTIONAL INT32 element (UNKNOWN)"), list("REQUIRED INT64 element"));
+    let (samples, fault) = read_both(&empty, &numbers, Query::default()).await;
+    assert_eq!(fault, None);
+    let nothing = Tensor { dtype: Dtype::Int64, shape: vec![0], data: Vec::new().into() };
+    assert_eq!(samples[0].field("a"), Some(&Value::Tensor(nothing)));
 }
 
 fn int(row: &Row, name: &str) -> Option<i64> {
