@@ -237,6 +237,13 @@ fn a_check_shows_the_fields_of_the_samples_and_what_is_left_out() {
     [0:src] fields: not known: store `here` holds no object whose key starts with `c/`
     ");
     check(records("c/")).argument("--stores").finish().exits(2);
+    // A run that shuffles reads all records before the first sample, and a check only as many as types are learnt from.
+    folder.write("d/1.ndjson", "{\"x\": 1}\n".repeat(10_000) + "{\"x\": 0.5}\n");
+    let (first, all) = (check(records("d/")).finish(), check(records("d/")).argument("--stores").finish());
+    insta::assert_snapshot!([lines(&first), lines(&all)].join("\n"), @r"
+    [0:src] fields: x int64, learnt from the first 10,000 samples (a run that shuffles may learn from all, as `--stores` does)
+    [0:src] fields: x float64
+    ");
     let told: Value = serde_json::from_str(&check(records("a/")).json().finish().exits(0).stdout).unwrap();
     assert_eq!(
         told["fields"]["fields"][0],

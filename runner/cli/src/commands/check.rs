@@ -1,5 +1,7 @@
 use anyhow::Result;
 use penstock_pipeline::{Outlets, TriedSource};
+use penstock_types::plan::SourcePlan;
+use penstock_types::spec::Source;
 use serde::Serialize;
 use tokio::runtime::Runtime;
 
@@ -32,17 +34,27 @@ pub(crate) fn check(runtime: &Runtime, args: &CheckArgs) -> Result<()> {
     if !found.is_empty() {
         return Err(faults(&document.origin, &found));
     }
-    let (id, checked) =
-        (prepared.plan.source.id.to_string(), Checked { chain: prepared.plan.chain(), source });
-    say_as(args.json, &checked, |checked| in_words(&document.origin, &id, checked))?;
+    let SourcePlan { id, spec, traversal, .. } = &prepared.plan.source;
+    let is_as_in_run = args.tries_stores || !(traversal.shuffle || matches!(spec, Source::Mix(_)));
+    let checked = Checked { chain: prepared.plan.chain(), source };
+    say_as(args.json, &checked, |checked| {
+        in_words(&document.origin, &id.to_string(), is_as_in_run, checked)
+    })?;
     if !args.json {
         warning_lines(&checked.source.warnings).for_each(|line| warn(&line));
     }
     Ok(())
 }
 
-fn in_words(origin: &str, id: &str, Checked { chain, source }: &Checked) -> String {
-    let fields = source.fields.iter().map(|fields| fields_line(id, fields));
+/// Formats the result. The source was opened as a run does if `is_as_in_run` is set, and otherwise in order.
+fn in_words(origin: &str, id: &str, is_as_in_run: bool, Checked { chain, source }: &Checked) -> String {
+    let fields = source.fields.iter().map(|fields| {
+        let more = match fields.learnt_from {
+            Some(_) if !is_as_in_run => " (a run that shuffles may learn from all, as `--stores` does)",
+            _ => "",
+        };
+        format!("{}{more}", fields_line(id, fields))
+    });
     let unknown = source.not_opened.iter().map(|reason| format!("[{id}] fields: not known: {reason}"));
     let lines = std::iter::once(format!("{origin} can run: {chain}")).chain(fields).chain(unknown);
     lines.chain(left_out_lines(&source.left_out)).collect::<Vec<_>>().join("\n")
