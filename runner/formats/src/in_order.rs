@@ -208,7 +208,7 @@ impl ShardStream {
                 && pass.read > before
             {
                 bytes += sample.bytes();
-                learn(&mut learner, sample).map_err(|fault| self.typing.fault(&fault))?;
+                learn(&mut learner, sample).map_err(|fault| self.typing.cures.fault(&fault))?;
             }
         }
         let fields = learner.finish(pass.is_counted && !self.is_open);
