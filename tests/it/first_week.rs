@@ -481,6 +481,63 @@ fn a_mixture_of_one_list_per_class_has_the_classes_of_all() {
     assert_says(&refused, &["omit the slash at the end of the prefix: `train/"]);
 }
 
+/// Neither `missing` nor `types` of a source could fill a field that the other source had.
+#[test]
+fn a_source_of_a_mixture_can_fill_a_field_that_only_another_one_has() {
+    let folder = Folder::new();
+    folder.write("data/a.ndjson", "{\"v\": 1, \"w\": 0.5}\n");
+    folder.write("data/b.ndjson", "{\"v\": 2}\n");
+    folder.write("data/c.csv", "v\n3\n");
+    let records = |key: &str| json!({ "records": { "store": "d", "key": key } });
+    let mut source = json!({ "mix": { "sources": {
+        "a": { "source": records("a.ndjson") }, "b": { "source": records("b.ndjson") },
+        "c": { "source": { "csv": { "store": "d", "key": "c.csv", "types": { "v": "int" } } } }
+    } } });
+    assert_says(&run(&folder, &source, 3).exits(1).stderr, &["field `w` is missing", "set `missing`"]);
+    for (part, kind) in [("b", "records"), ("c", "csv")] {
+        source["mix"]["sources"][part]["source"][kind]["missing"] = json!({ "w": { "value": 0 } });
+    }
+    fs::remove_dir_all(folder.join("out")).unwrap();
+    completed(&folder, &source, 3);
+    let (v, w) = (&values(&folder, "v")[0], &values(&folder, "w")[0]);
+    assert!(v.starts_with("I64 ") && w.starts_with("F64 ") && w.matches("0.5").count() == 1, "{v} {w}");
+    source["mix"]["sources"]["b"]["source"]["records"]["missing"] = json!({ "x": "mask" });
+    let refused = run(&folder, &source, 3).exits(1).stderr;
+    assert_says(
+        &refused,
+        &["`missing` names the field `x`, which the data set does not have; `types` declares"],
+    );
+}
+
+/// The records of a split without labels ended the run whatever `types` and `missing` said.
+#[test]
+fn a_field_that_no_record_has_is_filled_if_its_type_is_declared() {
+    let folder = Folder::new();
+    folder.write("data/r.ndjson", "{\"v\": 1}\n{\"v\": 2}\n");
+    for shuffle in [false, true] {
+        let source = json!({ "records": {
+            "store": "d", "key": "r.ndjson", "shuffle": shuffle,
+            "types": { "label": "int" }, "missing": { "label": { "value": -1 } }
+        } });
+        completed(&folder, &source, 2);
+        assert_eq!(values(&folder, "label"), ["I64 [-1, -1]"]);
+        fs::remove_dir_all(folder.join("out")).unwrap();
+    }
+}
+
+/// The message named the type `float`, with which the data were refused again.
+#[test]
+fn the_cure_for_a_number_that_float_does_not_hold_works() {
+    let folder = Folder::new();
+    folder.write("data/r.ndjson", "{\"n\": 9007199254740993}\n{\"n\": 0.5}\n");
+    let mut source = json!({ "records": { "store": "d", "key": "r.ndjson" } });
+    let refused = run(&folder, &source, 2).exits(1).stderr;
+    assert_says(&refused, &["float64 does not hold exactly", "such as `{\"NAME\": \"text\"}`"]);
+    source["records"]["types"] = json!({ "n": "text" });
+    fs::remove_dir_all(folder.join("out")).unwrap();
+    completed(&folder, &source, 2);
+}
+
 /// `3.0`, as pandas writes the ints of a column with nulls, ended the run.
 #[test]
 fn a_column_of_ints_accepts_whole_numbers_with_a_point() {
@@ -549,26 +606,34 @@ fn states_of_earlier_builds_resume_over_the_keys_that_those_took_alone() {
         "before": { "made": 0, "delivered": 0, "dropped": 0, "skipped": 0, "dead_lettered": 0, "discarded": 0, "left": 0 }
     });
     type Change = fn(&Folder);
-    let changes: [(Change, &str); 4] = [
-        (|_| (), ""),
+    // A change of the folder, the rule that the message names, and the setting that restores what was before.
+    let changes: [(Change, &str, Value); 4] = [
+        (|_| (), "", json!({ "classes": ["a", "b"] })),
         (
             |folder| drop(folder.write("data/train/.h/x.jpg", "")),
             "files in hidden folders are left out; `\"hidden\": true` takes them, as before",
+            Value::Null,
         ),
-        (|folder| fs::create_dir(folder.join("data/train/c")).unwrap(), "class folders without listed keys"),
+        (
+            |folder| fs::create_dir(folder.join("data/train/c")).unwrap(),
+            "class folders without listed keys",
+            Value::Null,
+        ),
         (
             |folder| symlink("../train/a", folder.join("data/train/z")).unwrap(),
             "links to folders and absolute links are followed; `\"links\": \"files\"` leaves them out, as before",
+            json!({ "links": "files" }),
         ),
     ];
-    for (make, rule) in changes {
+    for (make, rule, setting) in changes {
         let folder = Folder::new();
         (0..5).for_each(|row| {
             write_all(&folder, &[&format!("train/a/{row}.jpg"), &format!("train/b/{row}.jpg")])
         });
         make(&folder);
         let state = folder.write("state.json", state.to_string());
-        let resumed = call(&folder, &document).argument("--resume").argument(state).finish();
+        let resume = |document: &Value| call(&folder, document).argument("--resume").argument(&state).finish();
+        let resumed = resume(&document);
         match rule {
             "" => assert_eq!(resumed.exits(0).snapshot().ledger.total.delivered, 6),
             _ => assert_says(
@@ -576,5 +641,18 @@ fn states_of_earlier_builds_resume_over_the_keys_that_those_took_alone() {
                 &["the state was saved by an earlier version of Penstock", rule],
             ),
         }
+        if let Some(setting) = setting.as_object() {
+            let mut restored = document.clone();
+            restored["source"]["list"].as_object_mut().unwrap().extend(setting.clone());
+            assert_eq!(resume(&restored).exits(0).snapshot().ledger.total.delivered, 6, "{setting:?}");
+        }
     }
+    // With the setting, the keys in hidden folders are those that the state counts.
+    let folder = Folder::new();
+    (0..5).for_each(|row| write_all(&folder, &[&format!("train/.h/{row}.jpg"), &format!("train/b/{row}.jpg")]));
+    let mut restored = document;
+    restored["source"]["list"]["hidden"] = json!(true);
+    let state = folder.write("state.json", state.to_string());
+    let resumed = call(&folder, &restored).argument("--resume").argument(state).finish();
+    assert_eq!(resumed.exits(0).snapshot().ledger.total.delivered, 6);
 }

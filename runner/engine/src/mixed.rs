@@ -10,6 +10,7 @@ use penstock_types::traversal::{Draw, Mixture, MixtureFault, Order, Part, Pick, 
 
 use crate::numbered::{Numbered, ReadFault, ReadSamples};
 use crate::parts::SourcePart;
+use crate::ports::SourceFault;
 
 /// A source of a mixture.
 pub struct MixedPart {
@@ -48,6 +49,13 @@ struct Group {
     pass: u32,
     /// Position in the chunk, and number in the source.
     members: Vec<(usize, u64)>,
+}
+
+/// Fields of the samples of all sources of a mixture, which have these names.
+pub fn fields_of(mut sources: Vec<(Arc<str>, DataFields)>) -> Result<DataFields, SourceFault> {
+    sources.sort_by(|(one, _), (other, _)| one.cmp(other));
+    DataFields::of_several(&sources)
+        .map_err(|fault| SourceFault::new(format!("{fault}; give them one type"), None))
 }
 
 impl MixedPart {

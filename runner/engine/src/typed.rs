@@ -17,7 +17,9 @@ use penstock_types::spec::{FillValue, WhenMissing};
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
 use crate::chunk::{Chunk, Outcome};
+use crate::gathered::Gathered;
 use crate::item::{Field, Sample, Tensor, Value};
+use crate::mixed::fields_of;
 use crate::notes::Notes;
 use crate::numbered::{Numbered, Open, ReadFault, ReadSamples, chunk};
 use crate::parts::SourcePart;
@@ -33,13 +35,25 @@ pub struct Typing {
     pub missing: BTreeMap<String, WhenMissing>,
     /// Fields that an earlier run has learnt, which this one continues.
     pub earlier: Option<DataFields>,
-    /// Types that the document declares, by field.
+    /// Types that the document declares, by field. `missing` may name one of them that the data set does not have.
     pub declared: BTreeMap<String, FieldType>,
     /// Type of a field by its name, where the name determines it.
     pub kind_of: fn(&str) -> Option<FieldType>,
-    /// Remedy for values of different types, for messages.
-    pub cure: &'static str,
+    pub cures: Cures,
+    /// Fields of all sources of the mixture, with the names of the sources: `missing` of one may name the fields of another.
+    pub mixture: Option<(Arc<str>, Gathered<(Arc<str>, DataFields)>)>,
     pub notes: Notes,
+}
+
+/// Remedies for data that do not fit together, for messages.
+#[derive(Clone, Copy, Debug)]
+pub struct Cures {
+    /// For values of different types.
+    pub differs: &'static str,
+    /// For a whole number among broken ones that float64 does not hold exactly.
+    pub inexact: &'static str,
+    /// For a field of `missing` that the data set does not have; empty if there is none.
+    pub unknown: &'static str,
 }
 
 /// Rules by which samples get the fields of their data set.
@@ -51,7 +65,7 @@ pub struct FieldRules {
     fills: bool,
     is_open: bool,
     learnt_from: Option<u64>,
-    cure: &'static str,
+    cures: Cures,
 }
 
 #[derive(Debug)]
@@ -77,9 +91,23 @@ impl Default for Typing {
             earlier: None,
             declared: BTreeMap::new(),
             kind_of: |_| None,
-            cure: "make the values alike",
+            cures: Cures::of("make the values alike"),
+            mixture: None,
             notes: Notes::default(),
         }
+    }
+}
+
+impl Cures {
+    /// The same remedy for all values that do not fit together.
+    pub const fn of(differs: &'static str) -> Self {
+        Self { differs, inexact: differs, unknown: "" }
+    }
+
+    /// Message of a contradiction between values of one field.
+    pub fn fault(&self, fault: &TypeFault) -> SourceFault {
+        let cure = if matches!(fault, TypeFault::Inexact { .. }) { self.inexact } else { self.differs };
+        SourceFault::new(format!("{fault}; {cure}"), None)
     }
 }
 
@@ -94,14 +122,9 @@ impl Typing {
         Ok(Arc::new(rules))
     }
 
-    /// Message of a contradiction between values of one field.
-    pub fn fault(&self, fault: &TypeFault) -> SourceFault {
-        SourceFault::new(format!("{fault}; {}", self.cure), None)
-    }
-
     /// Samples with the types of their data set: those that an earlier run has learnt, those that the samples state, or else those of
     /// their first values, which are read for this.
-    pub fn samples(self, open: Open) -> Open {
+    pub fn samples(mut self, open: Open) -> Open {
         async move {
             let samples = open.await?;
             let learnt = match (&self.earlier, samples.fields()) {
@@ -109,12 +132,27 @@ impl Typing {
                 (None, Some(fields)) => fields,
                 (None, None) => self.learn(&samples).await?,
             };
+            self.declare_those_of_others(&learnt).await?;
             let rules = self.rules(learnt)?;
             let fields = self.notes.fields();
             let typed: Arc<dyn Numbered> = Arc::new(Typed { samples, rules, fields });
             Ok(typed)
         }
         .boxed()
+    }
+
+    /// Declares the fields of `missing` that other sources of the mixture have. Adds the fields of this one for the others.
+    async fn declare_those_of_others(&mut self, learnt: &DataFields) -> Result<(), SourceFault> {
+        let Some((name, mixture)) = &self.mixture else { return Ok(()) };
+        mixture.add((name.clone(), learnt.clone()));
+        let is_known = |name: &str| learnt.field(name).is_some() || self.declared.contains_key(name);
+        let unknown: Vec<&String> = self.missing.keys().filter(|name| !is_known(name)).collect();
+        if !unknown.is_empty() {
+            let all = fields_of(mixture.all().await)?;
+            let found = unknown.into_iter().filter_map(|name| Some((name.clone(), all.field(name)?.kind)));
+            self.declared.extend(found.collect::<Vec<_>>());
+        }
+        Ok(())
     }
 
     async fn learn(&self, samples: &Arc<dyn Numbered>) -> Result<DataFields, SourceFault> {
@@ -128,7 +166,7 @@ impl Typing {
             bytes += chunk.iter().map(Sample::bytes).sum::<u64>();
             for (sample, outcome) in chunk.into_outcomes() {
                 if outcome.is_none() {
-                    learn(&mut learner, &sample).map_err(|fault| self.fault(&fault))?;
+                    learn(&mut learner, &sample).map_err(|fault| self.cures.fault(&fault))?;
                 }
             }
         }
@@ -150,22 +188,24 @@ impl Typing {
             if is_known(&fields, name) {
                 continue;
             }
-            let Some(kind) = (self.kind_of)(name) else {
+            let Some(kind) = self.declared.get(name).copied().or_else(|| (self.kind_of)(name)) else {
                 // The samples with the field may be those that are lost.
                 if is_damaged {
                     self.notes.warn("fields of `missing` are in no data that damage has left", name);
                     continue;
                 }
                 let near = suggestion(name, learnt.fields.iter().map(|field| &*field.name));
-                let of = match learnt.learnt_from {
-                    Some(samples) => format!("the first {samples} samples"),
-                    None => "the data set".to_owned(),
+                let (of, have) = match learnt.learnt_from {
+                    Some(samples) => (format!("the first {samples} samples"), "do"),
+                    None => ("the data set".to_owned(), "does"),
                 };
+                let cures: Vec<&str> = [near.trim_end(), self.cures.unknown]
+                    .into_iter()
+                    .filter(|cure| !cure.is_empty())
+                    .collect();
+                let cures = if cures.is_empty() { String::new() } else { format!("; {}", cures.join(" ")) };
                 let name = printable(name, MAX_SHOWN_KEY);
-                return Err(format!(
-                    "names the field `{name}`, which {of} does not have; {near}{}",
-                    self.cure
-                ));
+                return Err(format!("names the field `{name}`, which {of} {have} not have{cures}"));
             };
             fields.push(DataField { name: name.as_str().into(), kind, optional: Some(true) });
         }
@@ -195,7 +235,7 @@ impl Typing {
         let by_name = rules.iter().enumerate().map(|(place, rule)| (rule.name.clone(), place)).collect();
         let fills = rules.iter().any(|rule| rule.fill.is_some());
         let (is_open, learnt_from) = (learnt.is_open, learnt.learnt_from);
-        Ok((FieldRules { rules, by_name, fills, is_open, learnt_from, cure: self.cure }, made))
+        Ok((FieldRules { rules, by_name, fills, is_open, learnt_from, cures: self.cures }, made))
     }
 }
 
@@ -342,14 +382,15 @@ impl FieldRules {
     }
 
     fn contradiction(&self, sample: &Sample, at: usize, rule: &Rule) -> SourceFault {
-        let found = match (&sample.fields[at].value, rule.kind) {
+        let (found, cure) = match (&sample.fields[at].value, rule.kind) {
             (Value::Int(number), FieldType::Real) => {
-                format!("is {number}, which float64 does not hold exactly")
+                (format!("is {number}, which float64 does not hold exactly"), self.cures.inexact)
             }
-            (value, _) => type_of(value).in_words(),
+            (value, _) => (type_of(value).in_words(), self.cures.differs),
         };
         let (name, of) = (printable(&rule.name, MAX_SHOWN_KEY), self.learnt_in_words());
-        self.fault(sample, &format!("the field `{name}` {found}, and {of} it {}", rule.kind.in_words()))
+        let reason = format!("the field `{name}` {found}, and {of} it {}; {cure}", rule.kind.in_words());
+        fault(sample, &reason)
     }
 
     fn unknown(&self, sample: &Sample, at: usize) -> SourceFault {
@@ -358,11 +399,8 @@ impl FieldRules {
             Some(samples) => format!("none of the first {samples} samples has"),
             None => "the data set does not have".to_owned(),
         };
-        let found = type_of(value).in_words();
-        self.fault(
-            sample,
-            &format!("the field `{}` {found}, a field that {of}", printable(name, MAX_SHOWN_KEY)),
-        )
+        let (name, found) = (printable(name, MAX_SHOWN_KEY), type_of(value).in_words());
+        fault(sample, &format!("the field `{name}` {found}, a field that {of}; {}", self.cures.differs))
     }
 
     fn learnt_in_words(&self) -> String {
@@ -371,11 +409,11 @@ impl FieldRules {
             None => "in the data set".to_owned(),
         }
     }
+}
 
-    fn fault(&self, sample: &Sample, reason: &str) -> SourceFault {
-        let (key, position) = (printable(&sample.key, MAX_SHOWN_KEY), sample.origin.index);
-        SourceFault::new(format!("sample `{key}` (position {position}): {reason}; {}", self.cure), None)
-    }
+fn fault(sample: &Sample, reason: &str) -> SourceFault {
+    let (key, position) = (printable(&sample.key, MAX_SHOWN_KEY), sample.origin.index);
+    SourceFault::new(format!("sample `{key}` (position {position}): {reason}"), None)
 }
 
 /// True if the value needs no conversion to be of the type.
@@ -591,7 +629,9 @@ mod tests {
         mut sample: Sample,
     ) -> Result<(Sample, Option<Outcome>), String> {
         let missing = missing.iter().map(|(name, when)| ((*name).to_owned(), when.clone())).collect();
-        let typing = Typing { missing, cure: "set `types`", ..Typing::default() };
+        let cures = Cures { inexact: "set `text`", ..Cures::of("set `types`") };
+        let declared = BTreeMap::from([("declared".to_owned(), FieldType::Int)]);
+        let typing = Typing { missing, cures, declared, ..Typing::default() };
         let rules = typing.rules(DataFields::of(fields.to_vec())).map_err(|fault| fault.to_string())?;
         let outcome = rules.apply(&mut sample).map_err(|fault| fault.to_string())?;
         Ok((sample, outcome))
@@ -624,27 +664,35 @@ mod tests {
             FieldType::tensor(Dtype::Float64, 1),
             array(Dtype::Float64, &[1], &200_f64.to_le_bytes()),
         );
-        for (value, kind, told) in [
+        for (value, kind, told, cure) in [
             (
                 Value::Int((1 << 53) + 1),
                 FieldType::Real,
                 "is 9007199254740993, which float64 does not hold exactly, and in the data set it is a single float64",
+                "text",
             ),
             (
                 Value::Real(0.5),
                 FieldType::Int,
                 "is a single float64, and in the data set it is a single int64",
+                "types",
             ),
-            (Value::Text("x".into()), FieldType::Int, "is a text, and in the data set it is a single int64"),
+            (
+                Value::Text("x".into()),
+                FieldType::Int,
+                "is a text, and in the data set it is a single int64",
+                "types",
+            ),
             (
                 array(Dtype::Int64, &[1], &[0; 8]),
                 FieldType::tensor(Dtype::Int32, 1),
                 "is int64 with 1 dimension, and in the data set it is int32 with 1 dimension",
+                "types",
             ),
         ] {
             assert_eq!(
                 converted(value, kind).unwrap_err(),
-                format!("sample `k` (position 7): the field `x` {told}; set `types`")
+                format!("sample `k` (position 7): the field `x` {told}; set `{cure}`")
             );
         }
     }
@@ -703,7 +751,7 @@ mod tests {
         let told = |name: &str, when| apply(&fields, &[(name, when)], sample(&[])).unwrap_err();
         assert_eq!(
             told("lable", WhenMissing::Mask),
-            "`missing` names the field `lable`, which the data set does not have; did you mean `label`? set `types`"
+            "`missing` names the field `lable`, which the data set does not have; did you mean `label`?"
         );
         assert_eq!(
             told("label", WhenMissing::Value(FillValue::Real(0.5))),
@@ -712,6 +760,18 @@ mod tests {
         assert_eq!(
             told("label", WhenMissing::Nan),
             "`missing` cannot fill the field `label`: it is a single int64, and only float numbers can be NaN"
+        );
+        let told = told("declared", WhenMissing::Value(FillValue::Text("x".into())));
+        assert_eq!(
+            told,
+            "`missing` cannot fill the field `declared`: it is a single int64, and `value` is \"x\""
+        );
+        let value = WhenMissing::Value(FillValue::Int(-1));
+        let (filled, _) = apply(&fields, &[("declared", value)], sample(&[])).unwrap();
+        assert_eq!(
+            filled.field("declared"),
+            Some(&Value::Int(-1)),
+            "no sample has it, the document declares it"
         );
         assert!(
             apply(&fields, &[("x", WhenMissing::Value(FillValue::List(vec![1.0, 2.0])))], sample(&[]))

@@ -10,7 +10,8 @@ use penstock_types::data_set::Learner;
 use crate::damage::Damage;
 use crate::index::{FieldNames, IndexKind, MAX_FIELDS, SampleIndex, ShardIndex};
 use crate::shards::Shards;
-use crate::{tar, tfrecord};
+use crate::tar::scan as scan_tar;
+use crate::tfrecord::scan as scan_tfrecord;
 
 /// Entries of one shard, to be packed with the numbers that the fields have in the whole index. `None` if there are too many fields.
 pub(crate) type Pack = Box<dyn FnOnce(&mut FieldNames) -> Option<ShardIndex> + Send>;
@@ -26,8 +27,8 @@ pub(crate) async fn scan(
     known: Option<u64>,
 ) -> Result<Scan, SourceFault> {
     match kind {
-        IndexKind::Tar => Ok((tar::scan(object, damage, known).await?, None)),
-        IndexKind::Tfrecord => tfrecord::scan(object, damage, known).await,
+        IndexKind::Tar => Ok((scan_tar(object, damage, known).await?, None)),
+        IndexKind::Tfrecord => scan_tfrecord(object, damage, known).await,
     }
 }
 

@@ -243,7 +243,7 @@ impl ShardStream {
     async fn learn(&self, pass: &mut Pass) -> Result<DataFields, SourceFault> {
         let (mut learner, mut bytes) = (Learner::default(), 0);
         let mut see =
-            |sample: &Sample| learn(&mut learner, sample).map_err(|fault| self.typing.fault(&fault));
+            |sample: &Sample| learn(&mut learner, sample).map_err(|fault| self.typing.cures.fault(&fault));
         let most = self.settings.limit.map_or(LEARN_SAMPLES, |limit| limit.min(LEARN_SAMPLES));
         while pass.read < most && bytes < LEARN_BYTES && !pass.is_counted {
             let before = pass.read;

@@ -16,7 +16,7 @@ pub use in_order::RecordSource;
 pub use json::{RecordFault, sample_of};
 pub use layout::SAMPLE_KEY;
 pub(crate) use numbered::{Limits, open_records};
-pub use numbered::{TYPES, record_samples};
+pub use numbered::{RECORD_CURES, record_samples};
 use penstock_storage::AHEAD_BYTES;
 
 /// Bytes that may be read ahead, of the memory of a source.

@@ -3,6 +3,7 @@
 mod example;
 mod fields;
 mod frames;
+mod scan;
 
 use std::sync::Arc;
 
@@ -13,28 +14,18 @@ use penstock_engine::item::{Origin, Sample};
 use penstock_engine::numbered::Open;
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{AHEAD_BYTES, BoundedStore, RangedObject, shown};
-use penstock_types::data_set::Learner;
 use penstock_types::traversal::TraversalSettings;
 
 pub use fields::RecordFields;
+pub(crate) use scan::scan;
 
-use crate::build::Scan;
 use crate::damage::Damage;
-use crate::entry::Entry;
 use crate::in_order::{InOrder, Made, ShardStream};
-use crate::index::{IndexKind, ShardPacker, numbered_key};
+use crate::index::{IndexKind, numbered_key};
 use crate::indexed::{Decode, IndexFrom, indexed_samples};
 use crate::shards::Shards;
 use frames::Frames;
-
-/// Name of the one field of an index: each sample has one record.
-const RECORD: &str = "record";
-
-/// Maximum size of a record whose features an index learns, in bytes.
-const MAX_LEARNT: u64 = 64 << 20;
-
-/// Number of bytes that are read ahead for headers: small records lie between them.
-const SCAN_AHEAD: u64 = 4 << 20;
+use scan::SCAN_AHEAD;
 
 /// Samples of the files that an index describes, in any order. The index may take `most_bytes` of memory, and so may a record.
 pub fn tfrecord_samples(
@@ -82,46 +73,6 @@ pub async fn count_records(store: &BoundedStore, files: &Shards) -> Result<u64, 
         }
     }
     Ok(count)
-}
-
-/// Reads all records of a file: their places, and the types of their features. Ends at a damaged length if damage is left out.
-/// The file had `known` records.
-pub(crate) async fn scan(
-    object: RangedObject,
-    damage: Damage,
-    known: Option<u64>,
-) -> Result<Scan, SourceFault> {
-    let mut frames = Frames::new(object.clone(), SCAN_AHEAD);
-    let (mut packer, mut learner) = (ShardPacker::new(IndexKind::Tfrecord), Learner::default());
-    loop {
-        match next_entry(&mut frames, &mut learner).await {
-            Ok(Some(entry)) => packer.push(&entry),
-            Ok(None) => break,
-            Err(fault) => {
-                let lost = known.map(|known| known.saturating_sub(packer.samples()));
-                damage.part(&object.key, lost, fault)?;
-                break;
-            }
-        }
-    }
-    let shard = packer.finish(object.key.clone(), object.version().clone());
-    Ok((Box::new(|fields| fields.number(RECORD).map(|_| shard)), Some(learner)))
-}
-
-async fn next_entry(frames: &mut Frames, learner: &mut Learner) -> Result<Option<Entry>, SourceFault> {
-    let Some(frame) = frames.next().await? else { return Ok(None) };
-    if frames.is_compressed() {
-        let reason = "is compressed as a whole, so that its records cannot be found: decompress it, or read it without an index";
-        return Err(SourceFault { is_damage: false, ..frames.fault(frame.start, reason) });
-    }
-    if frame.end - frame.start > MAX_LEARNT {
-        frames.skip(&frame).await?;
-    } else if let Ok(record) = frames.record(&frame, MAX_LEARNT).await? {
-        // A damaged record fails where it is read.
-        let at = || format!("the record at byte {} of {}", frame.start, shown(&frames.object.key));
-        fields::learn(learner, &record, &at).map_err(|fault| SourceFault::new(fault.to_string(), None))?;
-    }
-    Ok(Some(Entry { key: String::new(), files: vec![(0, frame)] }))
 }
 
 /// Decodes the records of an index.

@@ -6,19 +6,20 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, try_join, try_join_all};
-use penstock_engine::mixed::{Mixed, MixedPart};
+use penstock_engine::gathered::Gathered;
+use penstock_engine::mixed::{Mixed, MixedPart, fields_of};
 use penstock_engine::notes::Notes;
 use penstock_engine::numbered::{NumberedSource, Open};
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_engine::range::{RangeSamples, RangeSource};
-use penstock_engine::typed::Typing;
+use penstock_engine::typed::{Cures, Typing};
 use penstock_formats::mds::{Columns, mds_samples};
 use penstock_formats::parquet::{Query, parquet_samples};
 use penstock_formats::tar::{tar_samples, tar_stream, tar_type, tar_types};
 use penstock_formats::tfrecord::{RecordFields, count_records, tfrecord_samples, tfrecord_stream};
 use penstock_formats::{
-    Classes, Damage, IndexFrom, LabelTable, Labelling, RecordFormat, RecordSource, SAMPLE_KEY, Selection,
-    Shards, SharedClasses, TYPES, expand, labelled_samples, record_samples,
+    Classes, Damage, IndexFrom, LabelTable, Labelling, RECORD_CURES, RecordFormat, RecordSource, SAMPLE_KEY,
+    Selection, Shards, SharedClasses, expand, labelled_samples, record_samples,
 };
 use penstock_storage::{AHEAD_BYTES, ListSource as StreamedList, Wanted, index_samples, list_samples};
 use penstock_types::data_set::{DataFields, FieldType};
@@ -102,13 +103,20 @@ impl Prepared {
     /// Opens the samples of the source with this `name`, to be read by their numbers, with the types of their data set. They may keep
     /// `most_bytes`.
     fn open(&self, source: &spec::Source, name: &str, most_bytes: u64) -> Open {
-        self.typed(source, name, self.open_untyped(source, name, most_bytes))
+        self.typed(source, name, self.open_untyped(source, name, most_bytes), None)
     }
 
     /// The samples of the source with this `name`, with the types of their data set. They are refused to a state of an earlier version, which
-    /// took other keys or classes of the same data set.
-    fn typed(&self, source: &spec::Source, name: &str, open: Open) -> Open {
-        let open = self.typing(source, name).samples(open);
+    /// took other keys or classes of the same data set. The fields of a source in a mixture are added to those of the mixture.
+    fn typed(
+        &self,
+        source: &spec::Source,
+        name: &str,
+        open: Open,
+        mixture: Option<&Gathered<(Arc<str>, DataFields)>>,
+    ) -> Open {
+        let mixture = mixture.map(|mixture| (Arc::from(name), mixture.clone()));
+        let open = Typing { mixture, ..self.typing(source, name) }.samples(open);
         if !self.start.as_ref().is_some_and(|start| start.is_selected_by_older_rules()) {
             return open;
         }
@@ -227,16 +235,15 @@ impl Prepared {
         let drawn = mix.sources.iter().filter(|(_, part)| part.weight > 0);
         let (classes, undrawn) = self.classes_of(mix);
         let share = most_bytes / drawn.clone().count().max(1) as u64;
+        let gathered = Gathered::of(drawn.clone().count());
         let opens = drawn.zip(1_u64..).map(|((name, part), number)| {
             // Sources of one length have orders of their own.
             let order = part.source.traversal(seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
             let open = match &part.source {
-                spec::Source::List(list) => {
-                    let labelled = self.list(list, name.as_str(), &classes, share);
-                    self.typed(&part.source, name.as_str(), labelled)
-                }
-                source => self.open(source, name.as_str(), share),
+                spec::Source::List(list) => self.list(list, name.as_str(), &classes, share),
+                source => self.open_untyped(source, name.as_str(), share),
             };
+            let open = self.typed(&part.source, name.as_str(), open, Some(&gathered));
             let (name, weight) = (Arc::from(name.as_str()), part.weight);
             async move { Ok::<_, SourceFault>(MixedPart { name, samples: open.await?, weight, order }) }
         });
@@ -251,7 +258,7 @@ impl Prepared {
                 let names = names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
                 SourceFault::new(format!("the sources {names} cannot be mixed: {fault}"), None)
             })?;
-            Ok(Arc::new(mixed.with_fields(mixed_fields(&fields)?)) as _)
+            Ok(Arc::new(mixed.with_fields(fields_of(fields)?)) as _)
         }
         .boxed()
     }
@@ -343,30 +350,39 @@ impl Prepared {
 
     /// Settings of the types of the source with this name.
     fn typing(&self, source: &spec::Source, name: &str) -> Typing {
-        let (declared, kind_of, cure): (_, fn(&str) -> Option<FieldType>, _) = match source {
+        let (declared, kind_of, cures): (_, fn(&str) -> Option<FieldType>, _) = match source {
             spec::Source::Records(records) => {
                 let declared = records.types.iter().map(|(name, kind)| (name.clone(), field_type(*kind)));
-                (declared.collect(), |_| None, TYPES)
+                (declared.collect(), |_| None, RECORD_CURES)
             }
-            spec::Source::Csv(_) | spec::Source::Tsv(_) => (BTreeMap::new(), |_| None, TYPES),
-            spec::Source::List(list) if list.labels.is_some() => (BTreeMap::new(), |_| None, TYPES),
+            spec::Source::Csv(_) | spec::Source::Tsv(_) => {
+                (BTreeMap::new(), |_| None, Cures { unknown: "", ..RECORD_CURES })
+            }
+            spec::Source::List(list) if list.labels.is_some() => {
+                (BTreeMap::new(), |_| None, Cures { unknown: "", ..RECORD_CURES })
+            }
             spec::Source::Tar(tar) => {
-                (tar_types(&selection(tar)), tar_type, "name the files of a field in `fields`")
+                (tar_types(&selection(tar)), tar_type, Cures::of("name the files of a field in `fields`"))
             }
             spec::Source::Tfrecord(_) => (
                 BTreeMap::new(),
                 |_| None,
-                "name the feature in `lists`, `scalars` or `texts`, or leave it out by `fields`",
+                Cures::of("name the feature in `lists`, `scalars` or `texts`, or leave it out by `fields`"),
             ),
-            spec::Source::Mix(_) => (BTreeMap::new(), |_| None, "give the field one type in all sources"),
-            _ => (BTreeMap::new(), |_| None, "write the data with one type, or leave the field out"),
+            spec::Source::Mix(_) => {
+                (BTreeMap::new(), |_| None, Cures::of("give the field one type in all sources"))
+            }
+            _ => {
+                (BTreeMap::new(), |_| None, Cures::of("write the data with one type, or leave the field out"))
+            }
         };
         Typing {
             missing: source.missing().cloned().unwrap_or_default(),
             earlier: self.start.as_ref().and_then(|start| start.fields().get(name).cloned()),
             declared,
             kind_of,
-            cure,
+            cures,
+            mixture: None,
             notes: self.found.notes(name),
         }
     }
@@ -428,12 +444,6 @@ impl Prepared {
             }
         }
     }
-}
-
-/// Fields of a mixture of these sources.
-pub(crate) fn mixed_fields(parts: &[(Arc<str>, DataFields)]) -> Result<DataFields, SourceFault> {
-    DataFields::of_several(parts)
-        .map_err(|fault| SourceFault::new(format!("{fault}; give them one type"), None))
 }
 
 /// Type of the fields that a column or member of this type becomes.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use penstock_engine::item::{Sample, Value};
+use penstock_engine::mixed::fields_of;
 use penstock_engine::ports::{Fault, Produced, SourceFault, StopFlag, ThreadOpFactory};
 use penstock_storage::{BoundedStore, StoreError};
 use penstock_types::data_set::DataFields;
@@ -20,7 +21,6 @@ use tokio::time::timeout;
 
 use crate::assemble::AssembleError;
 use crate::prepare::Prepared;
-use crate::sources::mixed_fields;
 use crate::spatial::spatial_warnings;
 
 /// Time for which a check without a trial of the stores waits for the source.
@@ -117,7 +117,7 @@ impl Prepared {
             all.left_out.extend(tried.left_out);
             all.warnings.extend(tried.warnings);
         }
-        all.fields = (!fields.is_empty()).then(|| mixed_fields(&fields)).transpose()?;
+        all.fields = (!fields.is_empty()).then(|| fields_of(fields)).transpose()?;
         Ok(all)
     }
 

@@ -336,6 +336,11 @@ impl Token {
         self.ranks.values().fold(self.before.clone(), |sum, rank| sum.plus(&rank.settled))
     }
 
+    /// True for a state of an earlier version, in which other rules selected the keys and classes.
+    pub fn is_selected_by_older_rules(&self) -> bool {
+        self.selection == 0
+    }
+
     /// Compares the pipeline with that of this state.
     pub fn check_recipe(&self, recipe: &BTreeMap<String, String>) -> Result<(), TokenFault> {
         let names = self.recipe.keys().chain(recipe.keys().filter(|name| !self.recipe.contains_key(*name)));

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use penstock_engine::gathered::Gathered;
 use penstock_engine::notes::Notes;
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, MAX_INDEX_BYTES, PackedKeys, Wanted, is_hidden_folder, shown};
 use penstock_types::left_out::{FIRST_LEFT_OUT, LeftOutReason};
 use penstock_types::resume::Hash;
 use penstock_types::run::LabelsRecord;
-use tokio::sync::watch;
 
 /// Maximum number of classes.
 const MAX_CLASSES: usize = 1 << 16;
@@ -34,19 +34,12 @@ pub enum Classes {
 
 /// Classes of several sources. Each source adds the names that it finds, and waits for those of the others.
 #[derive(Clone, Debug)]
-pub struct SharedClasses(watch::Sender<Shared>);
-
-#[derive(Debug)]
-struct Shared {
-    /// Number of sources that have not added their names.
-    missing: usize,
-    names: BTreeSet<String>,
-}
+pub struct SharedClasses(Gathered<BTreeSet<String>>);
 
 impl SharedClasses {
     /// Creates the classes of this number of sources.
     pub fn of(sources: usize) -> Self {
-        Self(watch::Sender::new(Shared { missing: sources, names: BTreeSet::new() }))
+        Self(Gathered::of(sources))
     }
 
     /// Finds the class folders of a source that makes no samples, and adds them.
@@ -59,23 +52,15 @@ impl SharedClasses {
             let keys = wanted.list_at_most(MAX_INDEX_BYTES, &store, |_| {}).await?;
             names.extend(keys.iter().filter_map(|key| folder_of(&below.root, &key).map(str::to_owned)));
         }
-        self.add_names(&names);
+        self.0.add(names);
         Ok(())
-    }
-
-    fn add_names(&self, names: &BTreeSet<String>) {
-        self.0.send_modify(|shared| {
-            shared.names.extend(names.iter().cloned());
-            shared.missing = shared.missing.saturating_sub(1);
-        });
     }
 
     /// Adds names, and waits for those of all sources.
     async fn join(&self, names: &BTreeSet<String>) -> Vec<String> {
-        let mut shared = self.0.subscribe();
-        self.add_names(names);
-        let all = shared.wait_for(|shared| shared.missing == 0).await;
-        all.map(|all| all.names.iter().cloned().collect()).unwrap_or_default()
+        self.0.add(names.clone());
+        let all: BTreeSet<String> = self.0.all().await.into_iter().flatten().collect();
+        all.into_iter().collect()
     }
 }
 

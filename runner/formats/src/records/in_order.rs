@@ -17,7 +17,7 @@ use penstock_types::traversal::{Shard, TraversalSettings, Uneven};
 
 use super::ahead_bytes;
 use super::format::RecordFormat;
-use super::numbered::{differs, learn_line};
+use super::numbered::{RECORD_CURES, learn_line};
 use super::part::{PART_BYTES, Part, Raw, parse};
 use super::split::{Piece, Splitter};
 use crate::shards::Shards;
@@ -273,7 +273,7 @@ impl InOrder {
             let learnt = learning.await;
             let learnt = learnt
                 .map_err(|error| SourceFault::new("reading records was interrupted", Some(error.into())))?;
-            (learner, bytes) = learnt.map_err(|fault| differs(&fault))?;
+            (learner, bytes) = learnt.map_err(|fault| RECORD_CURES.fault(&fault))?;
         }
         Ok(learner.finish(is_all))
     }

@@ -11,6 +11,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use penstock_engine::item::Origin;
 use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
 use penstock_engine::ports::SourceFault;
+use penstock_engine::typed::Cures;
 use penstock_storage::{BoundedStore, RAISE_BUFFER, RangedObject};
 use penstock_types::data_set::{DataFields, Learner, TypeFault};
 use penstock_types::resume::Hash;
@@ -98,16 +99,15 @@ fn fields(
     let mut learners = learners.into_iter();
     let first = learners.next().unwrap_or_default();
     let learnt = learners.try_fold(first, |mut all, more| all.join(more).map(|()| all));
-    Ok(learnt.map_err(|fault| differs(&fault))?.finish(true))
+    Ok(learnt.map_err(|fault| RECORD_CURES.fault(&fault))?.finish(true))
 }
 
-/// Fault of members whose values have no common type.
-pub(super) fn differs(fault: &TypeFault) -> SourceFault {
-    SourceFault::new(format!("{fault}; {TYPES}"), None)
-}
-
-/// Remedy for values of different types.
-pub const TYPES: &str = "make them alike, or set `types`, such as `{\"NAME\": \"float\"}`";
+/// Remedies for values of records that do not fit together.
+pub const RECORD_CURES: Cures = Cures {
+    differs: "make them alike, or set `types`, such as `{\"NAME\": \"float\"}`",
+    inexact: "make them alike, or set `types`, such as `{\"NAME\": \"text\"}`, which keeps all digits",
+    unknown: "`types` declares a field that no record has, such as `{\"NAME\": \"float\"}`",
+};
 
 /// Maximum size of objects that are kept in memory for a shuffled order, in bytes.
 const HELD_BYTES: u64 = 32 << 20;
@@ -357,7 +357,7 @@ impl Lessons {
         let learnt = running.await;
         let learnt = learnt
             .map_err(|error| SourceFault::new("reading records was interrupted", Some(error.into())))?;
-        learnt.and_then(|more| self.learner.join(more)).map_err(|fault| differs(&fault))
+        learnt.and_then(|more| self.learner.join(more)).map_err(|fault| RECORD_CURES.fault(&fault))
     }
 }
 

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use penstock_engine::item::{Origin, Sample, Value};
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_engine::typed::Typing;
-use penstock_formats::{RecordFormat, RecordSource, Shards, TYPES};
+use penstock_formats::{RECORD_CURES, RecordFormat, RecordSource, Shards};
 use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore, ListSource, OpenFault, Wanted};
 use penstock_types::traversal::TraversalSettings;
 
@@ -119,7 +119,7 @@ impl Samples<'_> {
         let objects = Shards::Keys(vec![Arc::from(name)]);
         let settings = TraversalSettings::IN_ORDER;
         let (format, typing) =
-            (RecordFormat::lines(BTreeMap::new()), Typing { cure: TYPES, ..Typing::default() });
+            (RecordFormat::lines(BTreeMap::new()), Typing { cures: RECORD_CURES, ..Typing::default() });
         let mut source = RecordSource::new(store(path, folder)?, objects, format, settings, typing);
         while let Some(records) = next(&mut source, path).await? {
             records.into_iter().try_for_each(|sample| self.push(sample))?;
