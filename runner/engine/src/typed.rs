@@ -41,9 +41,12 @@ pub struct Typing {
     pub kind_of: fn(&str) -> Option<FieldType>,
     pub cures: Cures,
     /// Fields of all sources of the mixture, with the names of the sources: `missing` of one may name the fields of another.
-    pub mixture: Option<(Arc<str>, Gathered<(Arc<str>, DataFields)>)>,
+    pub mixture: Option<(Arc<str>, Gathered<NamedFields>)>,
     pub notes: Notes,
 }
+
+/// Fields of the source with this name.
+pub type NamedFields = (Arc<str>, DataFields);
 
 /// Remedies for data that do not fit together, for messages.
 #[derive(Clone, Copy, Debug)]
