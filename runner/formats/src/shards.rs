@@ -57,10 +57,11 @@ impl Shards {
     }
 }
 
-/// Hash of what `hash` is the hash of, followed by an object of this version; `None` stands for a missing one.
+/// Hash of what `hash` is the hash of, followed by an object of this version; `None` stands for a missing one. True copies of the object
+/// in other folders have the same hash.
 pub(crate) fn with_version(hash: Hash, key: &str, version: Option<&Version>) -> Hash {
     let size = version.map_or(u64::MAX, |version| version.size);
-    let tag = version.and_then(|version| version.tag.as_deref()).unwrap_or_default();
+    let tag = version.and_then(Version::copied_tag).unwrap_or_default();
     // The zeros separate texts.
     [key.as_bytes(), &[0], &size.to_le_bytes(), tag.as_bytes(), &[0]].into_iter().fold(hash, Hash::with)
 }

@@ -22,6 +22,22 @@ pub struct Version {
     pub tag: Option<Arc<str>>,
 }
 
+impl Version {
+    /// The part of the tag that true copies of the object share: the modification time of a file, whose number differs in each folder,
+    /// and the whole tag of other objects.
+    pub fn copied_tag(&self) -> Option<&str> {
+        let tag = self.tag.as_deref()?;
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        // As `folder::version` writes it.
+        let of_file = tag.split_once('-').filter(|(number, time)| {
+            is_number(number)
+                && time.strip_prefix('-').unwrap_or(time).split('-').all(is_number)
+                && time.contains('-')
+        });
+        Some(of_file.map_or(tag, |(_, time)| time))
+    }
+}
+
 /// Folders directly in a folder of a store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Folders {

@@ -8,10 +8,11 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures::TryStreamExt;
-use penstock_storage::{FolderStore, Keys, MAX_GET_BYTES, Store, StoreError};
+use penstock_storage::{FolderStore, Keys, MAX_GET_BYTES, Store, StoreError, Version};
 use proptest::prelude::*;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
@@ -38,6 +39,28 @@ async fn refusal(store: &FolderStore, key: &str) -> String {
 async fn a_folder_is_a_store() {
     let (folder, _) = folder_with(OBJECTS);
     conformance::check(&open(folder.path())).await;
+}
+
+#[tokio::test]
+async fn copies_of_a_file_share_a_part_of_their_tags() {
+    let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
+    let [one, copy, later] = [0, 0, 1].map(|ms| {
+        let (folder, _) = folder_with(&[("x", b"content")]);
+        let file = File::options().write(true).open(folder.path().join("x")).unwrap();
+        file.set_modified(time + Duration::from_millis(ms)).unwrap();
+        folder
+    });
+    let version = async |root: &Path| open(root).version(Arc::from("x")).await.unwrap();
+    let (one, copy, later) =
+        (version(one.path()).await, version(copy.path()).await, version(later.path()).await);
+    assert_ne!(one, copy);
+    assert_eq!(one.copied_tag(), Some("1700000000-123000000"));
+    assert_eq!(one.copied_tag(), copy.copied_tag());
+    assert_ne!(one.copied_tag(), later.copied_tag());
+    for tag in ["\"9-8-7\"", "d41d8cd98f00b204e9800998ecf8427e-2", "12", "7-1"] {
+        let object = Version { size: 1, tag: Some(tag.into()) };
+        assert_eq!(object.copied_tag(), Some(tag));
+    }
 }
 
 #[tokio::test]
