@@ -606,26 +606,34 @@ fn states_of_earlier_builds_resume_over_the_keys_that_those_took_alone() {
         "before": { "made": 0, "delivered": 0, "dropped": 0, "skipped": 0, "dead_lettered": 0, "discarded": 0, "left": 0 }
     });
     type Change = fn(&Folder);
-    let changes: [(Change, &str); 4] = [
-        (|_| (), ""),
+    // A change of the folder, the rule that the message names, and the setting that restores what was before.
+    let changes: [(Change, &str, Value); 4] = [
+        (|_| (), "", json!({ "classes": ["a", "b"] })),
         (
             |folder| drop(folder.write("data/train/.h/x.jpg", "")),
             "files in hidden folders are left out; `\"hidden\": true` takes them, as before",
+            Value::Null,
         ),
-        (|folder| fs::create_dir(folder.join("data/train/c")).unwrap(), "class folders without listed keys"),
+        (
+            |folder| fs::create_dir(folder.join("data/train/c")).unwrap(),
+            "class folders without listed keys",
+            Value::Null,
+        ),
         (
             |folder| symlink("../train/a", folder.join("data/train/z")).unwrap(),
             "links to folders and absolute links are followed; `\"links\": \"files\"` leaves them out, as before",
+            json!({ "links": "files" }),
         ),
     ];
-    for (make, rule) in changes {
+    for (make, rule, setting) in changes {
         let folder = Folder::new();
         (0..5).for_each(|row| {
             write_all(&folder, &[&format!("train/a/{row}.jpg"), &format!("train/b/{row}.jpg")])
         });
         make(&folder);
         let state = folder.write("state.json", state.to_string());
-        let resumed = call(&folder, &document).argument("--resume").argument(state).finish();
+        let resume = |document: &Value| call(&folder, document).argument("--resume").argument(&state).finish();
+        let resumed = resume(&document);
         match rule {
             "" => assert_eq!(resumed.exits(0).snapshot().ledger.total.delivered, 6),
             _ => assert_says(
@@ -633,5 +641,18 @@ fn states_of_earlier_builds_resume_over_the_keys_that_those_took_alone() {
                 &["the state was saved by an earlier version of Penstock", rule],
             ),
         }
+        if let Some(setting) = setting.as_object() {
+            let mut restored = document.clone();
+            restored["source"]["list"].as_object_mut().unwrap().extend(setting.clone());
+            assert_eq!(resume(&restored).exits(0).snapshot().ledger.total.delivered, 6, "{setting:?}");
+        }
     }
+    // With the setting, the keys in hidden folders are those that the state counts.
+    let folder = Folder::new();
+    (0..5).for_each(|row| write_all(&folder, &[&format!("train/.h/{row}.jpg"), &format!("train/b/{row}.jpg")]));
+    let mut restored = document;
+    restored["source"]["list"]["hidden"] = json!(true);
+    let state = folder.write("state.json", state.to_string());
+    let resumed = call(&folder, &restored).argument("--resume").argument(state).finish();
+    assert_eq!(resumed.exits(0).snapshot().ledger.total.delivered, 6);
 }

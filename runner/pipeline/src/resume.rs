@@ -21,6 +21,10 @@ use crate::run::Run;
 /// Settings of a source that a resumed run may change.
 const OF_THE_SOURCE: [&str; 2] = ["shard", "epochs"];
 
+/// Settings of a source that select its keys and classes. States of versions without them know only the keys and classes themselves, which
+/// are compared by rules.
+const SELECTION: [&str; 3] = ["hidden", "links", "classes"];
+
 /// Number of hexadecimal digits of a digest that a state keeps.
 const DIGITS: usize = 16;
 
@@ -56,7 +60,7 @@ impl<M> Prepared<M> {
         let (recipe, traversal) = (recipe_of(&self.plan), &self.plan.source.traversal);
         let token = match force {
             true => token.for_recipe(recipe, traversal),
-            false => token.check_recipe(&recipe).map(|()| token)?,
+            false => self.check_state(&token).map(|()| token.with_recipe(recipe))?,
         };
         let start = StartPoint::new(token, traversal.shard)?;
         self.plan.source.traversal.first_epoch = start.first_epoch();
@@ -76,7 +80,14 @@ impl<M> Prepared<M> {
 
     /// Checks that a state belongs to this pipeline.
     pub fn check_state(&self, token: &Token) -> Result<(), TokenFault> {
-        token.check_recipe(&recipe_of(&self.plan))
+        if !token.is_selected_by_older_rules() {
+            return token.check_recipe(&recipe_of(&self.plan));
+        }
+        let mut plan = self.plan.clone();
+        if let Some(source) = plan.recipe.get_mut("source") {
+            remove_selection(source);
+        }
+        token.check_recipe(&recipe_of(&plan))
     }
 
     /// State of a run that has settled nothing.
@@ -91,6 +102,16 @@ impl<M> Prepared<M> {
             let fresh = Token::new(recipe_of(&self.plan), traversal);
             Arc::new(StartPoint::new(fresh, traversal.shard).expect("a plan's shard was checked"))
         })
+    }
+}
+
+/// Removes the settings of [`SELECTION`] from a source, and from the sources of a mixture.
+fn remove_selection(source: &mut Value) {
+    for (_, settings) in source.as_object_mut().into_iter().flatten() {
+        let Some(settings) = settings.as_object_mut() else { continue };
+        SELECTION.iter().for_each(|setting| drop(settings.shift_remove(*setting)));
+        let parts = settings.get_mut("sources").and_then(Value::as_object_mut).into_iter().flatten();
+        parts.filter_map(|(_, part)| part.get_mut("source")).for_each(remove_selection);
     }
 }
 

@@ -106,7 +106,7 @@ impl StartPoint {
 
     /// True if a version wrote the state whose sources selected by older rules.
     pub fn is_selected_by_older_rules(&self) -> bool {
-        self.token.selection == 0
+        self.token.is_selected_by_older_rules()
     }
 
     /// Samples settled before, by all ranks of the state.
