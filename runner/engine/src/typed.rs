@@ -131,6 +131,7 @@ impl Typing {
                 (None, Some(fields)) => fields,
                 (None, None) => self.learn(&samples).await?,
             };
+            self.notes.check_some_left(samples.count())?;
             self.declare_those_of_others(&learnt).await?;
             let rules = self.rules(learnt)?;
             let fields = self.notes.fields();
@@ -732,7 +733,7 @@ mod tests {
         let told = told("declared", WhenMissing::Value(FillValue::Text("x".into())));
         assert_eq!(
             told,
-            "`missing` cannot fill the field `declared`: it is a single int64, and `value` is \"x\""
+            "`missing` cannot fill the field `declared`: it is a single int64, and `value` is the text `x`"
         );
         let value = WhenMissing::Value(FillValue::Int(-1));
         let (filled, _) = apply(&fields, &[("declared", value)], sample(&[])).unwrap();

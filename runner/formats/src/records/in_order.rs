@@ -309,6 +309,7 @@ impl InOrder {
             return Ok(Some(RawChunk::Records(records)));
         }
         if self.seen < self.limit {
+            self.records.format.damage.notes.check_some_left(self.seen)?;
             self.count = Some(self.seen);
         }
         Ok(self.start_next_epoch().then_some(RawChunk::EpochEnd))
@@ -375,7 +376,7 @@ impl RecordStream {
                     self.begun += 1;
                     let Some(object) = object else { continue };
                     if object.size() == 0 && !self.format.has_columns() {
-                        self.format.damage.warn("objects have no bytes", key);
+                        self.format.damage.warn("objects without bytes", key);
                     }
                     self.current.insert(Splitter::new(object, self.format.clone(), self.ahead_bytes))
                 }

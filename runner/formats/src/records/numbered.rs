@@ -197,7 +197,7 @@ impl Starts {
         }
         let (part, checksums) = (splitter.part().clone(), splitter.checksums().to_vec());
         if part.object.size() == 0 && !format.has_columns() {
-            format.damage.warn("objects have no bytes", &part.object.key);
+            format.damage.warn("objects without bytes", &part.object.key);
         }
         starts.push(end.unwrap_or(part.object.size()));
         starts.shrink_to_fit();
