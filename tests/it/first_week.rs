@@ -463,22 +463,37 @@ fn a_shard_without_its_end_mark_is_warned_of_and_an_empty_one_is_damaged() {
     assert_eq!((snapshot.ledger.total.delivered, found(&snapshot).1), (10, BTreeMap::from([("damage", 1)])));
 }
 
-/// Every label of a mixture of one list per class was 0, and a slash at the end of a prefix failed without a hint.
+/// Every label of a mixture of one list per class was 0. A slash at the end of a prefix failed, and without it `train/a` took `train/ab/`.
 #[test]
 fn a_mixture_of_one_list_per_class_has_the_classes_of_all() {
     let folder = Folder::new();
-    write_all(&folder, &["train/a/0.jpg", "train/b/0.jpg"]);
+    write_all(&folder, &["train/a/0.jpg", "train/ab/0.jpg", "train/b/0.jpg"]);
     let mixture = |end: &str| {
         let of = |class| json!({ "source": labelled(&format!("train/{class}{end}")) });
         json!({ "mix": { "sources": { "a": of("a"), "b": of("b") } } })
     };
-    let snapshot = completed(&folder, &mixture(""), 1);
-    assert!(snapshot.labels.values().all(|labels| labels.classes == ["a", "b"]), "{:?}", snapshot.labels);
-    let mut labels = values(&folder, "label");
-    labels.sort();
-    assert_eq!(labels, ["I64 [0]", "I64 [1]"]);
-    let refused = call(&folder, &json!({ "source": mixture("/"), "stages": [] })).finish().exits(1).stderr;
-    assert_says(&refused, &["omit the slash at the end of the prefix: `train/"]);
+    for (end, expected) in [("", vec!["I64 [0]", "I64 [1]", "I64 [2]"]), ("/", vec!["I64 [0]", "I64 [2]"])] {
+        let snapshot = completed(&folder, &mixture(end), 1);
+        assert!(
+            snapshot.labels.values().all(|labels| labels.classes == ["a", "ab", "b"]),
+            "{:?}",
+            snapshot.labels
+        );
+        let mut labels = values(&folder, "label");
+        labels.sort();
+        assert_eq!(labels, expected);
+        let warnings = snapshot.warnings.join("\n");
+        assert_eq!(
+            warnings.contains("class folders that begin with the whole `prefix`"),
+            end.is_empty(),
+            "{warnings}"
+        );
+        fs::remove_dir_all(folder.join("out")).unwrap();
+    }
+    // The classes beside the only one are not known to be classes.
+    let refused =
+        call(&folder, &json!({ "source": labelled("train/a/"), "stages": [] })).finish().exits(1).stderr;
+    assert_says(&refused, &["omit the slash at the end of the prefix: `train/a`"]);
 }
 
 /// Neither `missing` nor `types` of a source could fill a field that the other source had.
@@ -493,7 +508,7 @@ fn a_source_of_a_mixture_can_fill_a_field_that_only_another_one_has() {
         "a": { "source": records("a.ndjson") }, "b": { "source": records("b.ndjson") },
         "c": { "source": { "csv": { "store": "d", "key": "c.csv", "types": { "v": "int" } } } }
     } } });
-    assert_says(&run(&folder, &source, 3).exits(1).stderr, &["field `w` is missing", "set `missing`"]);
+    assert_says(&run(&folder, &source, 3).exits(1).stderr, &["field `w` ", "set `missing` of the source"]);
     for (part, kind) in [("b", "records"), ("c", "csv")] {
         source["mix"]["sources"][part]["source"][kind]["missing"] = json!({ "w": { "value": 0 } });
     }
@@ -536,6 +551,23 @@ fn the_cure_for_a_number_that_float_does_not_hold_works() {
     source["records"]["types"] = json!({ "n": "text" });
     fs::remove_dir_all(folder.join("out")).unwrap();
     completed(&folder, &source, 2);
+}
+
+/// A source whose files are all damaged gave no sample, exit code 0.
+#[test]
+fn a_source_of_which_damage_leaves_nothing_fails() {
+    let folder = Folder::new();
+    ["e.parquet", "e.csv", "e.tar"].iter().for_each(|name| drop(folder.write(&format!("data/{name}"), "")));
+    for kind in ["parquet", "csv", "tar"] {
+        for shuffle in [false, kind != "tar"] {
+            let name = if kind == "csv" { "key" } else { "shards" };
+            let source = json!({ kind: {
+                "store": "d", name: format!("e.{kind}"), "on_damage": "skip", "shuffle": shuffle
+            } });
+            let failed = call(&folder, &json!({ "source": source, "stages": [] })).finish().exits(1).stderr;
+            assert_says(&failed, &["the source has no sample: it left out 1 damaged part of the data"]);
+        }
+    }
 }
 
 /// `3.0`, as pandas writes the ints of a column with nulls, ended the run.
@@ -632,7 +664,8 @@ fn states_of_earlier_builds_resume_over_the_keys_that_those_took_alone() {
         });
         make(&folder);
         let state = folder.write("state.json", state.to_string());
-        let resume = |document: &Value| call(&folder, document).argument("--resume").argument(&state).finish();
+        let resume =
+            |document: &Value| call(&folder, document).argument("--resume").argument(&state).finish();
         let resumed = resume(&document);
         match rule {
             "" => assert_eq!(resumed.exits(0).snapshot().ledger.total.delivered, 6),
@@ -649,7 +682,8 @@ fn states_of_earlier_builds_resume_over_the_keys_that_those_took_alone() {
     }
     // With the setting, the keys in hidden folders are those that the state counts.
     let folder = Folder::new();
-    (0..5).for_each(|row| write_all(&folder, &[&format!("train/.h/{row}.jpg"), &format!("train/b/{row}.jpg")]));
+    (0..5)
+        .for_each(|row| write_all(&folder, &[&format!("train/.h/{row}.jpg"), &format!("train/b/{row}.jpg")]));
     let mut restored = document;
     restored["source"]["list"]["hidden"] = json!(true);
     let state = folder.write("state.json", state.to_string());

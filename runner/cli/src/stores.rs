@@ -90,7 +90,8 @@ impl<'a> StoreLinks<'a> {
     fn check(&self, stores: &Stores) -> Result<()> {
         for (name, folder) in &self.0 {
             let wrong = |reason: String| {
-                Err(bad(format!("`--store-links {}`: {reason}", printable(folder, MAX_SHOWN))))
+                let of = name.map(|name| format!("{name}=")).unwrap_or_default();
+                Err(bad(format!("`--store-links {of}{}`: {reason}", printable(folder, MAX_SHOWN))))
             };
             match name {
                 Some(name) if stores.get(name).is_none() => {

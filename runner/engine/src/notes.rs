@@ -7,6 +7,8 @@ use penstock_types::data_set::DataFields;
 use penstock_types::left_out::{Endings, FIRST_LEFT_OUT, LeftOut, LeftOutReason};
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
+use crate::ports::SourceFault;
+
 /// Maximum length of a description of damage, in bytes.
 const MAX_SHOWN_DAMAGE: usize = 400;
 
@@ -87,7 +89,19 @@ impl Notes {
         noted.leave_out(LeftOutReason::Damage, 1, samples, [first]);
     }
 
-    /// Adds a warning about the thing `name`; things with the same `warning`, a predicate such as "have no end mark", are joined.
+    /// Fails if a source has no sample because all of its data are damaged and left out.
+    pub fn check_some_left(&self, samples: u64) -> Result<(), SourceFault> {
+        let noted = self.lock();
+        match noted.left_out.get(&LeftOutReason::Damage).filter(|_| samples == 0) {
+            None => Ok(()),
+            Some(damage) => {
+                let message = format!("the source has no sample: it left out {}", damage.in_words());
+                Err(SourceFault::new(message, None))
+            }
+        }
+    }
+
+    /// Adds a warning about the thing `name`; things with the same `warning`, a plural such as "shards without an end mark", are joined.
     pub fn warn(&self, warning: &'static str, name: &str) {
         let mut noted = self.lock();
         let concerned = noted.warnings.entry(warning).or_default();
@@ -132,7 +146,7 @@ impl Notes {
         let others = noted.warnings.iter().map(|(warning, Concerned { count, first, .. })| {
             let more = if *count > first.len() as u64 { ", ..." } else { "" };
             let names: Vec<String> = first.iter().map(|name| format!("`{name}`")).collect();
-            format!("the source `{source}`: {count} {warning} ({}{more})", names.join(", "))
+            format!("the source `{source}`: {warning}: {count} ({}{more})", names.join(", "))
         });
         left_out.chain(others).collect()
     }
@@ -219,6 +233,11 @@ mod tests {
         }
         let left_out = notes.left_out();
         assert_eq!((left_out[0].count, left_out[0].samples), (2, Some(7)));
+        assert!(notes.check_some_left(1).is_ok());
+        assert_eq!(
+            notes.check_some_left(0).unwrap_err().to_string(),
+            "the source has no sample: it left out 2 damaged parts of the data with 7 samples (`a` is empty; `b` is missing)"
+        );
         notes.damage("c", None, "`c` ends early");
         assert_eq!(notes.left_out()[0].samples, None);
     }
@@ -226,7 +245,14 @@ mod tests {
     #[test]
     fn warnings_of_one_kind_are_joined() {
         let notes = Notes::default();
-        ["a", "b", "a"].iter().for_each(|name| notes.warn("shards have no end mark", name));
-        assert_eq!(notes.warnings("0:src"), ["the source `0:src`: 2 shards have no end mark (`a`, `b`)"]);
+        ["a", "b", "a"].iter().for_each(|name| notes.warn("shards without an end mark", name));
+        notes.warn("objects without bytes", "c");
+        assert_eq!(
+            notes.warnings("0:src"),
+            [
+                "the source `0:src`: objects without bytes: 1 (`c`)",
+                "the source `0:src`: shards without an end mark: 2 (`a`, `b`)"
+            ]
+        );
     }
 }

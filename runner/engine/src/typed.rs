@@ -135,6 +135,7 @@ impl Typing {
                 (None, Some(fields)) => fields,
                 (None, None) => self.learn(&samples).await?,
             };
+            self.notes.check_some_left(samples.count())?;
             self.declare_those_of_others(&learnt).await?;
             let rules = self.rules(learnt)?;
             let fields = self.notes.fields();
@@ -194,7 +195,7 @@ impl Typing {
             let Some(kind) = self.declared.get(name).copied().or_else(|| (self.kind_of)(name)) else {
                 // The samples with the field may be those that are lost.
                 if is_damaged {
-                    self.notes.warn("fields of `missing` are in no data that damage has left", name);
+                    self.notes.warn("fields of `missing` that no data has which damage has left", name);
                     continue;
                 }
                 let near = suggestion(name, learnt.fields.iter().map(|field| &*field.name));
@@ -743,7 +744,7 @@ mod tests {
         assert!(rules().is_ok());
         let warnings = typing.notes.warnings("0:src").join("\n");
         assert!(
-            warnings.contains("1 fields of `missing` are in no data that damage has left (`y`)"),
+            warnings.contains("fields of `missing` that no data has which damage has left: 1 (`y`)"),
             "{warnings}"
         );
     }
@@ -767,7 +768,7 @@ mod tests {
         let told = told("declared", WhenMissing::Value(FillValue::Text("x".into())));
         assert_eq!(
             told,
-            "`missing` cannot fill the field `declared`: it is a single int64, and `value` is \"x\""
+            "`missing` cannot fill the field `declared`: it is a single int64, and `value` is the text `x`"
         );
         let value = WhenMissing::Value(FillValue::Int(-1));
         let (filled, _) = apply(&fields, &[("declared", value)], sample(&[])).unwrap();

@@ -382,6 +382,7 @@ impl ShardStream {
                         pass.following.open(&self.store, pass.shards.first());
                     }
                     let Some(samples) = pass.following.take(|object| self.open(object, number)).await else {
+                        self.damage.notes.check_some_left(pass.read)?;
                         pass.is_counted = true;
                         return Ok(());
                     };

@@ -150,7 +150,7 @@ async fn sound(
                 return damage.part(&shard.key, Some(shard.samples), error.into()).map(|()| Checked::Lost);
             }
         }
-        let warning = "shards have changed since their index was made: make it again";
+        let warning = "shards that have changed since their index was made (make it again)";
         damage.warn(warning, &format!("{}, {made}", shard.key));
         match RangedObject::open(store.clone(), shard.key.clone(), 0).await {
             Ok(object) => {

@@ -67,9 +67,10 @@ pub(crate) fn spatial_warnings(plan: &Plan, fields: Option<&DataFields>) -> Vec<
     }
     let warning = |(stage, ops): (String, Vec<&str>)| {
         format!(
-            "stage `{stage}`: {} of `{IMAGE_MODULE}` change `image` alone, so that {} no longer fit the picture if they contain boxes, masks \
+            "stage `{stage}`: {} of `{IMAGE_MODULE}` {} `image` alone, so that {} no longer fit the picture if they contain boxes, masks \
              or points in it",
-            listed(ops),
+            listed(ops.iter().copied()),
+            if ops.len() == 1 { "changes" } else { "change" },
             listed(places.iter().copied())
         )
     };

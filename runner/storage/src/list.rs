@@ -334,7 +334,7 @@ impl Found {
             self.linked.insert(linked.identity);
         }
         if is_listed || is_known {
-            wanted.notes.warn("files are listed under two keys", key);
+            wanted.notes.warn("files listed under two keys", key);
         }
     }
 

@@ -21,6 +21,7 @@ use aws_sdk_s3::primitives::ByteStream;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{self, BoxStream, StreamExt};
+use penstock_types::spec::Links;
 
 use crate::asked::Asked;
 use crate::error::{Access, StoreError};
@@ -29,8 +30,9 @@ use crate::keys::Keys;
 use crate::s3::ahead::Pages;
 use crate::s3::bucket::Bucket;
 use crate::s3::failure::S3Failure;
+use crate::s3::list::folders;
 use crate::s3::read::{read_range, read_whole, version};
-use crate::store::{IfThere, Store, Version};
+use crate::store::{Folders, IfThere, Store, Version};
 
 pub use crate::s3::settings::{S3Credentials, S3Fault, S3Retries, S3Settings, S3Timeouts};
 
@@ -142,6 +144,19 @@ impl Store for S3Store {
 
     fn list_all(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
         self.pages(prefix, Pages::new)
+    }
+
+    fn folders(&self, folder: &str, _: Links) -> BoxFuture<'static, Result<Option<Folders>, StoreError>> {
+        let asked = Asked { store: self.name().clone(), key: Arc::from(folder), access: Access::Listing };
+        if let Err(reason) = check_prefix(folder) {
+            return std::future::ready(Err(asked.refused(reason))).boxed();
+        }
+        let (bucket, folder) = (self.bucket.clone(), folder.to_owned());
+        async move {
+            let names = folders(&bucket, &folder).await.map_err(|failure| failure.of(&asked))?;
+            Ok(Some(Folders { names, ..Folders::default() }))
+        }
+        .boxed()
     }
 
     fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {

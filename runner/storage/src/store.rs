@@ -45,6 +45,8 @@ pub struct Folders {
     pub names: Vec<String>,
     /// First names of links that lead out of the store, to files or folders.
     pub outside: Vec<String>,
+    /// Set if folders without objects are among them.
+    pub has_empty: bool,
 }
 
 /// Action of a write if the object already exists.
@@ -81,8 +83,8 @@ pub trait Store: Send + Sync {
         self.list_all(prefix)
     }
 
-    /// Folders directly in `folder`, which ends with `/` or is empty; also those without objects. `None` if the store has no folders but
-    /// only keys, so that a folder without objects does not exist.
+    /// Folders directly in `folder`, which ends with `/` or is empty; also those without objects, if the store has such folders. `None`
+    /// if the store has keys alone.
     fn folders(&self, folder: &str, links: Links) -> BoxFuture<'static, Result<Option<Folders>, StoreError>> {
         let _ = (folder, links);
         Box::pin(std::future::ready(Ok(None)))

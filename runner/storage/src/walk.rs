@@ -345,18 +345,19 @@ impl Walk {
 
 /// Folders directly in the folder that `asked` names, also those that links lead to.
 pub(crate) fn folders(roots: Arc<Roots>, asked: Asked, links: Links) -> Result<Folders, StoreError> {
+    let none = || Folders { has_empty: true, ..Folders::default() };
     let walk = Walk::new(roots, asked, links);
     let path = walk.asked.key.clone();
     let place = match walk.resolve_folder(&path) {
         Ok(place) => place,
-        Err(error) => return walk.not_listed(&path, error).map(|()| Folders::default()),
+        Err(error) => return walk.not_listed(&path, error).map(|()| none()),
     };
     let Names { sorted, outside } = match walk.names(&mut Keys::default(), &path, &place, "") {
         Ok(names) => names,
-        Err(error) => return walk.not_listed(&path, error.into()).map(|()| Folders::default()),
+        Err(error) => return walk.not_listed(&path, error.into()).map(|()| none()),
     };
     let folder = |name: &String| Some(name.trim_end_matches(LINK).strip_suffix('/')?.to_owned());
     let names: BTreeSet<String> = sorted.iter().filter_map(folder).collect();
     let outside = if links == Links::All { outside } else { Vec::new() };
-    Ok(Folders { names: names.into_iter().collect(), outside })
+    Ok(Folders { names: names.into_iter().collect(), outside, ..none() })
 }

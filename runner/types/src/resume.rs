@@ -336,6 +336,12 @@ impl Token {
         self.ranks.values().fold(self.before.clone(), |sum, rank| sum.plus(&rank.settled))
     }
 
+    /// The same state with the recipe of a pipeline that makes the same samples.
+    #[must_use]
+    pub fn with_recipe(self, recipe: BTreeMap<String, String>) -> Self {
+        Self { recipe, ..self }
+    }
+
     /// True for a state of an earlier version, in which other rules selected the keys and classes.
     pub fn is_selected_by_older_rules(&self) -> bool {
         self.selection == 0
@@ -361,7 +367,7 @@ impl Token {
                 ("what an earlier number of ranks has settled", merged.before == state.before),
                 ("the number of samples in the source", agree(merged.count, state.count)),
                 (
-                    "the index of the source",
+                    "the data of the source, or what damage has left of them,",
                     merged.blocks != state.blocks || agree(merged.digest, state.digest),
                 ),
                 ("what the fields were learnt to be", have_same_fields(&merged.fields, &state.fields)),

@@ -40,7 +40,8 @@ impl Collate {
         let Kept { alike, failed, fatal } = self.keep_alike(samples, stop)?;
         let fatal = fatal.or_else(|| unpaddable(&alike).filter(|_| ragged == Ragged::Pad));
         if let Some(message) = fatal {
-            let fault = Fault::new(FailureClass::Data, format!("not stacked: {message}"));
+            // One message for all batches; that of the run states the difference.
+            let fault = Fault::new(FailureClass::Data, "not stacked: its batch ends the run");
             let mut output = Output::all_failed(alike, &fault);
             output.failed.extend(failed);
             return Some(Output { fatal: Some(message), ..output });
@@ -66,19 +67,23 @@ impl Collate {
             return (!stop.is_set()).then_some(Kept { alike: samples, ..Kept::default() });
         }
         let (mut alike, mut failed, mut fatal) = (Vec::with_capacity(samples.len()), Vec::new(), None);
+        let mut cure = None;
         for sample in samples {
             if stop.is_set() {
                 return None;
             }
             match usual.mismatch(&sample) {
                 None => alike.push(sample),
-                Some(message) => failed.push(fail(sample, message)),
+                Some(difference) => {
+                    cure.get_or_insert(difference.cure);
+                    failed.push(fail(sample, difference.message));
+                }
             }
         }
         if self.settings.mismatch == Mismatch::Fail
-            && let Some(first) = failed.first()
+            && let Some((first, cure)) = failed.first().zip(cure)
         {
-            fatal = Some(does_not_fit(&failed, first, "its data set", forms::MISMATCH));
+            fatal = Some(does_not_fit(&failed, first, "its data set", cure));
         }
         // Shapes are compared with those of the document, of the most frequent form, or of the first sample.
         let reference = match ragged {
@@ -344,7 +349,7 @@ mod tests {
         assert!(output.fatal.is_some_and(|message| message.starts_with(said)));
         let messages: Vec<&str> = output.failed.iter().map(|failed| &*failed.fault.message).collect();
         assert!(
-            messages[0] == messages[1] && messages[0].starts_with("not stacked: sample `2.jpg`"),
+            messages[..2].iter().all(|message| *message == "not stacked: its batch ends the run"),
             "{messages:?}"
         );
         assert_eq!(messages[2], "field `audio` has shape [1, 2], the batch has [3, 2]");
@@ -352,7 +357,7 @@ mod tests {
         other[1].set("audio", Value::Int(1));
         let output = Collate::default().apply(Item::Batch(other), &StopFlag::default());
         let said = "sample `1.jpg` does not fit its data set: field `audio` is a single int64, in the data set it is uint8 with 2 \
-                    dimensions; set `missing` or `types`";
+                    dimensions; make the fields alike, in the source";
         assert!(output.fatal.is_some_and(|message| message.starts_with(said)));
     }
 

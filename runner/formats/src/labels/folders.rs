@@ -21,6 +21,10 @@ const MOST_NAMED_BYTES: usize = 64 << 10;
 pub const NEW_CLASSES: &str = "class folders without listed keys, and those of all parts of a mixture, have numbers, too; `classes` with \
                                the names that have keys, beside no other folders, restores those of before";
 
+/// Warning about folders that a prefix takes beside the one that it names.
+const LONGER_NAMES: &str = "class folders that begin with the whole `prefix`, beside the one of this name; a slash at the end of the prefix \
+                            takes that one alone, in a mixture or with `classes`";
+
 /// Names of classes, in the order of their numbers.
 #[derive(Clone, Debug)]
 pub enum Classes {
@@ -46,13 +50,14 @@ impl SharedClasses {
     pub async fn add(&self, store: BoundedStore, wanted: Wanted) -> Result<(), SourceFault> {
         // The notes are those of samples.
         let wanted = Wanted { notes: Notes::default(), ..wanted };
-        let below = Below::of(&store, &wanted).await?;
-        let mut names = below.folders;
-        if !below.are_all {
+        let mut below = Below::of(&store, &wanted, root_of(&wanted.prefix)).await?;
+        if !below.are_all || below.folders.is_empty() {
             let keys = wanted.list_at_most(MAX_INDEX_BYTES, &store, |_| {}).await?;
-            names.extend(keys.iter().filter_map(|key| folder_of(&below.root, &key).map(str::to_owned)));
+            below = Below::of_keys(&store, &wanted, &keys, true).await?;
+            let with_keys = keys.iter().filter_map(|key| folder_of(&below.root, &key).map(str::to_owned));
+            below.folders.extend(with_keys);
         }
-        self.0.add(names);
+        self.0.add(below.folders);
         Ok(())
     }
 
@@ -71,22 +76,44 @@ struct Below {
     folders: BTreeSet<String>,
     /// First links that lead out of the store.
     outside: Vec<String>,
-    /// True if a folder without keys is seen, too.
+    /// True if the store names its folders, also those without listed keys.
     are_all: bool,
+    /// True if a folder without any object is among them.
+    has_empty: bool,
 }
 
 impl Below {
-    async fn of(store: &BoundedStore, wanted: &Wanted) -> Result<Self, SourceFault> {
-        let root = root_of(&wanted.prefix).to_owned();
+    /// The class folders of listed keys. If the folder of the prefix holds keys and no folders, it is itself a class where the others are
+    /// known from `classes` or from other sources.
+    async fn of_keys(
+        store: &BoundedStore,
+        wanted: &Wanted,
+        keys: &PackedKeys,
+        may_be_class: bool,
+    ) -> Result<Self, SourceFault> {
+        let root = root_of(&wanted.prefix);
+        let below = Self::of(store, wanted, root).await?;
+        let are_classes = || !below.folders.is_empty() || !below.outside.is_empty();
+        if !may_be_class || root.is_empty() || wanted.prefix != root || keys.is_empty() || are_classes() {
+            return Ok(below);
+        }
+        match keys.iter().any(|key| folder_of(root, &key).is_some()) {
+            true => Ok(below),
+            false => Self::of(store, wanted, root_of(&root[..root.len() - 1])).await,
+        }
+    }
+
+    async fn of(store: &BoundedStore, wanted: &Wanted, root: &str) -> Result<Self, SourceFault> {
         let is_class = |name: &String| wanted.hidden || !is_hidden_folder(name);
-        let folders = store.folders(&root, wanted.links).await?;
+        let folders = store.folders(root, wanted.links).await?;
         let are_all = folders.is_some();
         let folders = folders.unwrap_or_default();
         Ok(Self {
-            root,
+            root: root.to_owned(),
             folders: folders.names.into_iter().filter(is_class).collect(),
             outside: folders.outside.into_iter().filter(is_class).collect(),
             are_all,
+            has_empty: folders.has_empty,
         })
     }
 }
@@ -110,9 +137,11 @@ impl Folders {
         classes: &Classes,
         record: &mut LabelsRecord,
     ) -> Result<(Self, PackedKeys), SourceFault> {
-        let below = Below::of(store, wanted).await?;
+        let is_found = matches!(classes, Classes::Found);
+        let below = Below::of_keys(store, wanted, &keys, !is_found).await?;
         let fault = |reason| SourceFault::new(format!("store `{}` {reason}", store.name()), None);
         let (with_keys, keys) = with_keys(&below.root, keys, &wanted.notes, record);
+        warn_of_longer_names(wanted, &below.root, &with_keys);
         let found: BTreeSet<String> = with_keys.union(&below.folders).cloned().collect();
         let names = match classes {
             Classes::Found => found.iter().cloned().collect(),
@@ -131,6 +160,14 @@ impl Folders {
         if folders.names.len() > MAX_CLASSES {
             let place = place(&folders.root);
             return Err(fault(format!("has more than {MAX_CLASSES} folders{place}, too many for classes")));
+        }
+        if !below.has_empty && !is_given {
+            let (store, classes) = (store.name(), folders.names.len());
+            tracing::info!(
+                %store,
+                classes,
+                "a class without objects is not seen here; `classes` names all classes"
+            );
         }
         if !folders.names.iter().eq(&with_keys) {
             wanted.notes.rule(NEW_CLASSES);
@@ -253,6 +290,15 @@ fn place(root: &str) -> String {
     }
 }
 
+/// Warns of folders that a prefix takes beside the one that it names.
+fn warn_of_longer_names(wanted: &Wanted, root: &str, with_keys: &BTreeSet<String>) {
+    let named = wanted.prefix.strip_prefix(root).unwrap_or_default();
+    if with_keys.contains(named) {
+        let others = with_keys.iter().filter(|name| *name != named);
+        others.for_each(|name| wanted.notes.warn(LONGER_NAMES, &format!("{root}{name}/")));
+    }
+}
+
 /// Folder of a prefix, with a slash at its end.
 fn root_of(prefix: &str) -> &str {
     prefix.rfind('/').map_or("", |slash| &prefix[..=slash])
@@ -320,6 +366,12 @@ mod tests {
             fault("t/", keys(&["t/a"])).await,
             "store `data` has no folder below `t/` that the listed keys, 1, lie in; if `t/` is itself the folder of one class, omit the \
              slash at the end of the prefix: `t`"
+        );
+        let (folders, ..) = find("t/", keys(&["t/a"]), &Classes::Shared(SharedClasses::of(1))).await.unwrap();
+        assert_eq!(
+            (&*folders.names, folders.class_of(0)),
+            (&["t".to_owned()][..], 0),
+            "the folder of the prefix"
         );
         let many = (0..=MAX_CLASSES).map(|number| format!("t/{number:06}/x")).collect();
         assert_eq!(

@@ -448,7 +448,7 @@ impl Column {
 }
 
 /// Reason for a row with a null in its list.
-const NULL_ELEMENT: &str = "a null in a list, which cannot become a tensor (`\"missing\": \"nan\"` makes it NaN in a list of floating-point numbers)";
+const NULL_ELEMENT: &str = "a null in a list, which cannot become a tensor (`\"missing\": {\"NAME\": \"nan\"}` makes it NaN in a list of float numbers)";
 
 /// Length of a list that is null.
 const NULL: u32 = u32::MAX;

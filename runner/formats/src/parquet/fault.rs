@@ -8,6 +8,8 @@ pub(super) enum FileFault {
     /// The object does not end as a Parquet file does.
     #[error("is no Parquet file: it does not end with `PAR1`")]
     NoParquet,
+    #[error("is empty")]
+    Empty,
     #[error("is an encrypted Parquet file; decrypt it first")]
     Encrypted,
     /// The footer is larger than the memory that may be used for it.
@@ -31,7 +33,7 @@ pub(super) enum FileFault {
 impl FileFault {
     /// True if the file is damaged or cut; other faults are of the document, or of what is supported.
     pub(super) fn is_damage(&self) -> bool {
-        matches!(self, Self::NoParquet | Self::Damaged(_) | Self::Pages { .. })
+        matches!(self, Self::NoParquet | Self::Empty | Self::Damaged(_) | Self::Pages { .. })
     }
 
     pub(super) fn damaged(reason: impl Into<String>) -> Self {

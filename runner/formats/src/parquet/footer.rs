@@ -45,6 +45,7 @@ pub(super) fn length(tail: &[u8]) -> Result<u64, FileFault> {
     match tail.last_chunk::<8>() {
         Some([a, b, c, d, b'P', b'A', b'R', b'1']) => Ok(u32::from_le_bytes([*a, *b, *c, *d]).into()),
         Some([.., b'P', b'A', b'R', b'E']) => Err(FileFault::Encrypted),
+        _ if tail.is_empty() => Err(FileFault::Empty),
         _ => Err(FileFault::NoParquet),
     }
 }

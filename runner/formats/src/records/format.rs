@@ -106,11 +106,12 @@ impl RecordFormat {
             }
         }
         let names: BTreeSet<&str> = tables.flat_map(Columns::names).collect();
+        // Without tables, all of them are damaged.
         match self.types().keys().find(|name| !names.contains(name.as_str())) {
-            Some(missing) => {
+            Some(missing) if !names.is_empty() => {
                 Err(RecordFault::NoColumn { name: missing.clone(), columns: in_words(names.into_iter()) })
             }
-            None => Ok(DataFields::of(fields)),
+            _ => Ok(DataFields::of(fields)),
         }
     }
 

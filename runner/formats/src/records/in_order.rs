@@ -309,6 +309,7 @@ impl InOrder {
             return Ok(Some(RawChunk::Records(records)));
         }
         if self.seen < self.limit {
+            self.records.format.damage.notes.check_some_left(self.seen)?;
             self.count = Some(self.seen);
         }
         Ok(self.start_next_epoch().then_some(RawChunk::EpochEnd))

@@ -76,8 +76,7 @@ impl Members {
                 return match extension.is_there {
                     false => {
                         self.lacks_end = true;
-                        self.damage
-                            .warn("shards end without an end mark, as if they were cut", &self.object.key);
+                        self.damage.warn("shards without an end mark, as if they were cut", &self.object.key);
                         Ok(None)
                     }
                     true => Err(self.fault(start, "ends after an extended header: is it truncated?")),

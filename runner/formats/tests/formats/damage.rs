@@ -202,7 +202,7 @@ async fn a_shard_without_its_end_mark_is_warned_of_if_its_last_sample_is_whole()
         assert_eq!(read.sorted(), ["a", "b"]);
         assert_eq!(
             damage.notes.warnings("0:tar"),
-            ["the source `0:tar`: 1 shards end without an end mark, as if they were cut (`s.tar`)"]
+            ["the source `0:tar`: shards without an end mark, as if they were cut: 1 (`s.tar`)"]
         );
     }
 }
@@ -310,7 +310,7 @@ async fn a_shard_that_has_changed_since_its_index_was_made_is_read_again() {
         let warnings = damage.notes.warnings("0:tar").join("\n");
         assert!(
             warnings.contains(
-                "1 shards have changed since their index was made: make it again (`s-0.tar, all.index`)"
+                "shards that have changed since their index was made (make it again): 1 (`s-0.tar, all.index`)"
             ),
             "{warnings}"
         );

@@ -239,7 +239,7 @@ fn labels(labels: &[(&str, i64)]) -> Vec<(String, i64)> {
     labels.iter().map(|(key, label)| ((*key).to_owned(), *label)).collect()
 }
 
-/// Field case 8, with the numbers of torchvision's `ImageFolder(allow_empty=True)`.
+/// The numbers of torchvision's `ImageFolder(allow_empty=True)`.
 #[tokio::test]
 async fn a_class_folder_keeps_its_number_without_files() {
     let (_folder, store) = folder(&[

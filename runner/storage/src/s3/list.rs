@@ -1,5 +1,6 @@
 //! Lists a bucket page by page.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use aws_sdk_s3::Client;
@@ -116,6 +117,33 @@ impl Listing {
         }
         self.last = key;
         Ok(())
+    }
+}
+
+/// Names of the folders directly in `folder`, sorted by their bytes. Each has an object, which may be one that a console created to
+/// represent the folder.
+pub(crate) async fn folders(bucket: &Bucket, folder: &str) -> Result<Vec<String>, S3Failure> {
+    let within = bucket.full(folder);
+    let (mut names, mut token, mut empty) = (BTreeSet::new(), None::<String>, 0);
+    loop {
+        let request = |client: &Client| {
+            let request = client.list_objects_v2().bucket(bucket.name()).prefix(&within).delimiter("/");
+            let request = request.set_continuation_token(token.clone()).encoding_type(EncodingType::Url);
+            async { bucket.answer(request.send()).await }
+        };
+        let answer = bucket.attempts(Duration::ZERO, request).await?;
+        let is_encoded = answer.encoding_type == Some(EncodingType::Url);
+        let known = names.len();
+        for folder in answer.common_prefixes.unwrap_or_default() {
+            let path = folder.prefix.and_then(|path| if is_encoded { decoded(&path) } else { Some(path) });
+            let name = path.as_deref().and_then(|path| path.strip_prefix(&within)?.strip_suffix('/'));
+            names.extend(name.filter(|name| check_key(name).is_ok()).map(str::to_owned));
+        }
+        empty = if names.len() == known { empty + 1 } else { 0 };
+        match answer.next_continuation_token.filter(|_| answer.is_truncated == Some(true)) {
+            Some(next) if Some(&next) != token.as_ref() && empty < MOST_EMPTY => token = Some(next),
+            _ => return Ok(names.into_iter().collect()),
+        }
     }
 }
 

@@ -61,7 +61,7 @@ fn bounded(store: FolderStore) -> BoundedStore {
     BoundedStore::new(Arc::new(store), DEFAULT_READS)
 }
 
-/// Field case 7: a class that is a link to a folder of the store.
+/// A class that is a link to a folder of the store.
 #[tokio::test]
 async fn linked_folders_are_walked_and_circles_end() {
     let folder = tempfile::tempdir().unwrap();
@@ -89,6 +89,7 @@ async fn linked_folders_are_walked_and_circles_end() {
     let folders = |links| store.folders("train/", links);
     let of = |names: &[&str]| Folders {
         names: names.iter().map(|name| (*name).to_owned()).collect(),
+        has_empty: true,
         ..Folders::default()
     };
     assert_eq!(folders(Links::All).await.unwrap(), Some(of(&["cat", "dog"])));
@@ -96,7 +97,7 @@ async fn linked_folders_are_walked_and_circles_end() {
     assert_eq!(store.folders("none/", Links::All).await.unwrap(), Some(of(&[])));
 }
 
-/// Field case 6: the layout of the cache of Hugging Face, with a hash as the name of the blob.
+/// The layout of the cache of Hugging Face, with a hash as the name of the blob.
 #[tokio::test]
 async fn the_cache_of_hugging_face_is_read_without_a_setting() {
     let cache = tempfile::tempdir().unwrap();
@@ -302,7 +303,7 @@ async fn files_under_two_keys_are_counted_if_both_are_taken() {
     assert_eq!(
         notes.warnings("s"),
         [
-            "the source `s`: 5 files are listed under two keys (`a/pool/4.jpg`, `b/same.jpg`, `c/0.jpg`, `c/1.jpg`, `c/pool/4.jpg`)"
+            "the source `s`: files listed under two keys: 5 (`a/pool/4.jpg`, `b/same.jpg`, `c/0.jpg`, `c/1.jpg`, `c/pool/4.jpg`)"
         ]
     );
     assert_eq!(notes.rules(), [NEW_LINKS]);
@@ -377,7 +378,7 @@ async fn hidden_folders_behind_the_prefix_are_left_out_and_matching_files_are_co
     assert_eq!(list("t/a/.y/", false).await, ["t/a/.y/2.jpg"]);
 }
 
-/// Field case 9: endings in both cases, and what was not taken.
+/// Endings in both cases, and what was not taken.
 #[tokio::test]
 async fn several_endings_are_taken_without_case_and_others_are_counted_by_ending() {
     let folder = tempfile::tempdir().unwrap();

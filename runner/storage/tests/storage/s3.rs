@@ -11,6 +11,7 @@ use futures::future::join_all;
 use penstock_s3_server::{Conditions, Fault, Rclone, Server, Settings, Trouble};
 use penstock_storage::{Keys, S3Credentials, S3Settings, S3Store, Store, StoreError};
 use penstock_types::config::SecretText;
+use penstock_types::spec::Links;
 use proptest::prelude::*;
 use tokio::runtime::Runtime;
 
@@ -120,6 +121,12 @@ async fn a_listing_of_several_pages_is_complete_and_sorted_and_contains_objects_
         assert_eq!(left_out, ["../up", "4//5", "6/./x"]);
     }
     assert_eq!(listed(&store, "folder").await, [""; 0]);
+    // A folder may have one of these objects alone, or objects that a source does not take.
+    let folders = async |folder| store.folders(folder, Links::All).await.unwrap().unwrap();
+    let found = folders("").await;
+    assert_eq!(found.names, ["0", "1", "2", "3", "4", "5", "6", "folder"]);
+    assert!(!found.has_empty);
+    assert_eq!(folders("none/").await.names, [""; 0]);
 }
 
 proptest! {

@@ -16,7 +16,7 @@ use crate::policy::{Capacity, Concurrency, FailureLimit, Order, Ragged};
 use crate::spec::{
     Consumer, DeviceName, Fetch, LabelOrigin, LabelTable, ListSource, MAX_FAULTS, Millis, MixPart, MixSource,
     ModuleRef, Name, RecordDecoding, RecordForm, RecordsSource, STD_PREFIX, Settings, Sleep, Source, Spec,
-    Stage, Suffix, SuffixOf, TableSource, Wasm,
+    Stage, Suffix, SuffixOf, TableSource, Wasm, WhenMissing,
 };
 use crate::text::{MAX_SHOWN_KEY, printable};
 use crate::traversal::check_weights;
@@ -258,6 +258,7 @@ impl Check<'_> {
 
     /// Checks the settings of a source that concern its data.
     fn reads(&mut self, source: &Source, place: &Pointer) {
+        self.values_of_missing(source, place);
         match source {
             Source::List(list) => {
                 self.store(&list.store, place.key("store"));
@@ -333,6 +334,18 @@ impl Check<'_> {
                     let hint = format!("remove `{name}`, or set `decode` to `example`");
                     self.fault(place.key(name), "records that are read as bytes have no features", hint);
                 }
+                let ways = [("texts", &source.texts), ("scalars", &source.scalars), ("lists", &source.lists)];
+                for (number, (way, names)) in ways.iter().enumerate() {
+                    for (at, name) in names.iter().enumerate() {
+                        if let Some((other, _)) =
+                            ways[..number].iter().find(|(_, names)| names.contains(name))
+                        {
+                            let name = printable(name, MAX_SHOWN_KEY);
+                            let found = format!("`{other}` names the feature `{name}`, too");
+                            self.fault(place.key(way).index(at), found, "remove one of them");
+                        }
+                    }
+                }
             }
             Source::Parquet(parquet) => {
                 self.store(&parquet.store, place.key("store"));
@@ -355,7 +368,29 @@ impl Check<'_> {
         }
     }
 
-    /// Checks that exactly one of the `names` is set, which name the parts of a source.
+    /// Checks that the types in the document permit the values of `missing`.
+    fn values_of_missing(&mut self, source: &Source, place: &Pointer) {
+        let types = match source {
+            Source::List(list) => list.labels.as_ref().map(|labels| &labels.types),
+            Source::Records(records) => Some(&records.types),
+            Source::Csv(table) | Source::Tsv(table) => Some(&table.types),
+            _ => None,
+        };
+        for (name, when) in source.missing().into_iter().flatten() {
+            if let Some(kind) = types.and_then(|types| types.get(name))
+                && !when.fits(*kind)
+            {
+                let found = match when {
+                    WhenMissing::Value(value) => format!("`value` is {value}"),
+                    _ => "only float numbers can be NaN".to_owned(),
+                };
+                let found = format!("{found}, and `types` makes the field `{}`", kind.name());
+                let hint = "give it a value of that type, or change `types`";
+                self.fault(place.key("missing").key(name), found, hint);
+            }
+        }
+    }
+
     /// Reports that not exactly one of the fields with these `names` is set, which name the `objects`.
     fn one_way<const N: usize>(
         &mut self,

@@ -410,7 +410,7 @@ impl FailureLimit {
             Self::Count(samples) => format!("more than {}", plural(samples, "failed sample")),
             Self::Rate(rate) => format!("more than {} failed {of}", percent(rate)),
             Self::Usual => format!(
-                "more than {} failed samples (checked after {} samples)",
+                "more than {} failed samples (checked after {} samples, and at the end of each epoch)",
                 percent(USUAL_RATE),
                 count(USUAL_NEEDS_SAMPLES)
             ),

@@ -600,3 +600,37 @@ fn classes_are_names_of_folders_and_the_same_in_a_mixture() {
     let found = mix(r#", "classes": ["x", "y"]"#, r#", "classes": ["y", "x"]"#);
     assert_eq!(found, ["/source/mix/sources/b/source/list/classes"]);
 }
+
+#[test]
+fn contradictions_about_fields_in_the_document_are_faults() {
+    let faults = |source: &str| {
+        let checked = check(&format!(r#"{{"source": {source}, "stages": []}}"#));
+        checked.err().unwrap_or_default().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        faults(
+            r#"{"tfrecord": {"store": "photos", "prefix": "a", "texts": ["t"], "scalars": ["l", "n"], "lists": ["m", "l", "t"]}}"#
+        ),
+        [
+            "/source/tfrecord/lists/1: `scalars` names the feature `l`, too: remove one of them",
+            "/source/tfrecord/lists/2: `texts` names the feature `t`, too: remove one of them"
+        ]
+    );
+    let csv = |missing: &str| {
+        faults(&format!(
+            r#"{{"csv": {{"store": "photos", "key": "a.csv", "types": {{"a": "int", "b": "float", "c": "text"}}, "missing": {missing}}}}}"#
+        ))
+    };
+    assert_eq!(
+        csv(r#"{"a": {"value": "x"}, "b": {"value": 9007199254740993}, "c": "nan"}"#),
+        [
+            "/source/csv/missing/a: `value` is the text `x`, and `types` makes the field `int`: give it a value of that type, or change `types`",
+            "/source/csv/missing/b: `value` is 9007199254740993, and `types` makes the field `float`: give it a value of that type, or change \
+             `types`",
+            "/source/csv/missing/c: only float numbers can be NaN, and `types` makes the field `text`: give it a value of that type, or change \
+             `types`",
+        ]
+    );
+    let fits = r#"{"a": {"value": true}, "b": {"value": -1}, "c": {"value": ""}, "d": {"value": 0}}"#;
+    assert_eq!(csv(fits), Vec::<String>::new());
+}

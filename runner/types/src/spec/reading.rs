@@ -6,6 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bounds::ModuleRef;
+use super::source::ColumnType;
+use crate::data_set::is_exact;
 
 /// Handling of samples that lack a field of their data set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -21,6 +23,25 @@ pub enum WhenMissing {
     Nan,
     /// The sample gets this value.
     Value(FillValue),
+}
+
+impl WhenMissing {
+    /// True unless a field of this type cannot get the value.
+    pub(crate) fn fits(&self, kind: ColumnType) -> bool {
+        let value = match self {
+            Self::Fail | Self::Mask | Self::Drop => return true,
+            Self::Nan => return kind == ColumnType::Float,
+            Self::Value(value) => value,
+        };
+        match kind {
+            ColumnType::Text => matches!(value, FillValue::Text(_)),
+            ColumnType::Int | ColumnType::Bool => matches!(value, FillValue::Bool(_) | FillValue::Int(_)),
+            ColumnType::Float => match value {
+                FillValue::Int(number) => is_exact(*number),
+                value => matches!(value, FillValue::Real(_)),
+            },
+        }
+    }
 }
 
 /// Value in place of a missing one.

@@ -12,9 +12,18 @@ use crate::item::{Dtype, Field, Sample, Tensor, Value};
 use crate::notes::Notes;
 use crate::ports::StopFlag;
 
-/// Remedy for samples that differ from their data set.
-pub(super) const MISMATCH: &str = "set `missing` or `types` of the source, make the fields alike by the module `std/table`, or set `mismatch` \
-                                   to `skip`";
+/// Difference of a sample from its data set.
+pub(super) struct Difference {
+    pub(super) message: String,
+    pub(super) cure: &'static str,
+}
+
+/// Remedy for samples that lack a field of their data set.
+const ABSENT: &str = "set `missing` of the source, or set `mismatch` to `skip`";
+
+/// Remedy for samples that differ from their data set in the type of a field.
+const MISMATCH: &str =
+    "make the fields alike, in the source or by the module `std/table`, or set `mismatch` to `skip`";
 
 /// Remedy for tensors of different shapes.
 pub(super) const SHAPES: &str =
@@ -81,14 +90,14 @@ impl Usual {
 
     /// Warns that the majority of a batch decided on shapes.
     pub(super) fn warn_of_majority(&self, sample: &Sample) {
-        let warning = "samples or more were skipped because their shapes are rarer in their batch; set `shape` of `collate`";
+        let warning = "samples, or more, skipped because their shapes are rarer in their batch (set `shape` of `collate`)";
         self.notes.warn(warning, &sample.key);
     }
 }
 
 impl Fields {
     /// Difference of a sample from the data set in presence or type; `None` if there is none.
-    pub(super) fn mismatch(&self, sample: &Sample) -> Option<String> {
+    pub(super) fn mismatch(&self, sample: &Sample) -> Option<Difference> {
         let mut pairs = self.kinds.iter().zip(&sample.fields);
         let is_same = |((name, kind), field): (&(Arc<str>, Kind), &Field)| {
             (Arc::ptr_eq(name, &field.name) || *name == field.name) && *kind == Kind::of(&field.value)
@@ -100,8 +109,14 @@ impl Fields {
             let found = Kind::of(value);
             match self.places.get(name).map(|place| self.kinds[*place].1) {
                 Some(kind) if kind == found => {}
-                Some(kind) => return Some(format!("field `{name}` {found}, in the data set it {kind}")),
-                None => return Some(format!("field `{name}` {found}, and other samples do not have it")),
+                Some(kind) => {
+                    let message = format!("field `{name}` {found}, in the data set it {kind}");
+                    return Some(Difference { message, cure: MISMATCH });
+                }
+                None => {
+                    let message = format!("field `{name}` {found}, and other samples do not have it");
+                    return Some(Difference { message, cure: ABSENT });
+                }
             }
         }
         if self.kinds.len() == sample.fields.len() {
@@ -109,7 +124,8 @@ impl Fields {
         }
         let own: BTreeSet<&str> = sample.fields.iter().map(|field| &*field.name).collect();
         let (name, kind) = self.kinds.iter().find(|(name, _)| !own.contains(&**name))?;
-        Some(format!("field `{name}` is missing, in the data set it {kind}"))
+        let message = format!("field `{name}` is missing, in the data set it {kind}");
+        Some(Difference { message, cure: ABSENT })
     }
 }
 
