@@ -195,7 +195,7 @@ impl Typing {
             let Some(kind) = self.declared.get(name).copied().or_else(|| (self.kind_of)(name)) else {
                 // The samples with the field may be those that are lost.
                 if is_damaged {
-                    self.notes.warn("fields of `missing` that no data has which damage has left", name);
+                    self.notes.warn("fields of `missing` that are in no data that damage has left", name);
                     continue;
                 }
                 let near = suggestion(name, learnt.fields.iter().map(|field| &*field.name));
@@ -744,7 +744,7 @@ mod tests {
         assert!(rules().is_ok());
         let warnings = typing.notes.warnings("0:src").join("\n");
         assert!(
-            warnings.contains("fields of `missing` that no data has which damage has left: 1 (`y`)"),
+            warnings.contains("fields of `missing` that are in no data that damage has left: 1 (`y`)"),
             "{warnings}"
         );
     }
