@@ -514,13 +514,16 @@ fn a_source_of_a_mixture_can_fill_a_field_that_only_another_one_has() {
     }
     fs::remove_dir_all(folder.join("out")).unwrap();
     completed(&folder, &source, 3);
+    let checked =
+        Call::check(&folder.document(&json!({ "source": source }))).store("d", &folder.join("data"));
+    assert_says(&checked.finish().exits(0).stdout, &["fields: v int64, w float64"]);
     let (v, w) = (&values(&folder, "v")[0], &values(&folder, "w")[0]);
     assert!(v.starts_with("I64 ") && w.starts_with("F64 ") && w.matches("0.5").count() == 1, "{v} {w}");
-    source["mix"]["sources"]["b"]["source"]["records"]["missing"] = json!({ "x": "mask" });
+    source["mix"]["sources"]["b"]["source"]["records"]["missing"] = json!({ "elsewhere": "mask" });
     let refused = run(&folder, &source, 3).exits(1).stderr;
     assert_says(
         &refused,
-        &["`missing` names the field `x`, which the data set does not have; `types` declares"],
+        &["`missing` names the field `elsewhere`, which the data set does not have; `types` declares"],
     );
 }
 

@@ -110,6 +110,12 @@ impl Prepared {
 
     /// Opens each source of a mixture.
     async fn look_at_parts(&self, mix: &MixSource) -> Result<TriedSource, SourceFault> {
+        if mix.sources.values().any(|part| part.source.missing().is_some_and(|missing| !missing.is_empty())) {
+            // A source may fill in the fields of another one, so that they are opened together, as in a run.
+            let own = self.apart();
+            own.source().next().await?;
+            return Ok(own.found_source());
+        }
         let (mut all, mut fields) = (TriedSource::default(), Vec::new());
         for (name, part) in mix.sources.iter().filter(|(_, part)| part.weight > 0) {
             let tried = self.look_at(name.as_str(), &part.source).await?;
@@ -150,10 +156,15 @@ impl Prepared {
         if !faults.is_empty() {
             return Err(faults);
         }
-        let fields = own.own_fields();
-        let mut warnings = own.found.warnings();
-        warnings.extend(spatial_warnings(&own.plan, fields.as_ref()));
-        Ok(TriedSource { fields, not_opened: None, left_out: own.found.left_out(), warnings })
+        let mut tried = own.found_source();
+        tried.warnings.extend(spatial_warnings(&own.plan, tried.fields.as_ref()));
+        Ok(tried)
+    }
+
+    /// Findings of the source, which was opened.
+    fn found_source(&self) -> TriedSource {
+        let (left_out, warnings) = (self.found.left_out(), self.found.warnings());
+        TriedSource { fields: self.own_fields(), not_opened: None, left_out, warnings }
     }
 }
 
