@@ -46,7 +46,9 @@ const SIZES = [[1280, 900], [390, 844]]
 
 /** Texts of the cells of a table of the panel, row by row. */
 const rows = async (name) => {
-  const [, ...rows] = await panel().getByRole('group', { name }).getByRole('row').all()
+  const all = panel().getByRole('group', { name }).getByRole('row')
+  await all.nth(1).waitFor()
+  const [, ...rows] = await all.all()
   return Promise.all(rows.map(async (row) => (await row.locator('th, td').allTextContents()).map((text) => text.trim())))
 }
 
@@ -123,6 +125,7 @@ test('a page shows names in the reason of a failed run as code', async () => {
   const run = await finished(server, { name: 'nothing', source: { records: { store: 'shards', prefix: 'none/' } }, stages: [] })
   await open(page, server, `/runs/${run.id}`)
   const reason = page.locator('.notice', { hasText: 'Failed:' })
+  await reason.locator('code').first().waitFor()
   assert.ok((await reason.locator('code').allTextContents()).includes('none/'), await reason.textContent())
 })
 
