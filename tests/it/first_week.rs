@@ -520,6 +520,7 @@ fn a_source_of_a_mixture_can_fill_a_field_that_only_another_one_has() {
     let (v, w) = (&values(&folder, "v")[0], &values(&folder, "w")[0]);
     assert!(v.starts_with("I64 ") && w.starts_with("F64 ") && w.matches("0.5").count() == 1, "{v} {w}");
     source["mix"]["sources"]["b"]["source"]["records"]["missing"] = json!({ "elsewhere": "mask" });
+    fs::remove_dir_all(folder.join("out")).unwrap();
     let refused = run(&folder, &source, 3).exits(1).stderr;
     assert_says(
         &refused,

@@ -25,6 +25,8 @@ pub(crate) struct Member {
     pub(crate) name: String,
     /// Place of the content in the archive.
     pub(crate) content: Range<u64>,
+    /// Reason why the content is not read: the archive ends before its end, or before that of the padding.
+    cut: Option<String>,
 }
 
 /// The files of an archive, in order.
@@ -63,7 +65,7 @@ impl Members {
         self.damage.notes.leave_out(reason, 1, [&*name]);
     }
 
-    /// The next file; `None` at the end of the archive. The content of the file before it is skipped.
+    /// The next file, which may be cut; `None` at the end of the archive. The content of the file before it is skipped.
     pub(crate) async fn next(&mut self) -> Result<Option<Member>, SourceFault> {
         let mut extension = Extension::default();
         loop {
@@ -99,6 +101,10 @@ impl Members {
                     }
                     _ => format!("ends before the {size} bytes of {name}: is it truncated?"),
                 };
+                if header.is_file() {
+                    let name = extension.name.unwrap_or(header.name);
+                    return Ok(Some(Member { name, content: content..content, cut: Some(reason) }));
+                }
                 return Err(self.fault(start, &reason));
             };
             match header.kind {
@@ -124,7 +130,7 @@ impl Members {
                     if name.len() > MAX_NAME {
                         return Err(self.fault(start, "has a name of more than 4096 bytes"));
                     }
-                    return Ok(Some(Member { name, content: content..content + size }));
+                    return Ok(Some(Member { name, content: content..content + size, cut: None }));
                 }
                 // Values of a global header do not concern names and sizes.
                 b'g' | b'K' => {}
@@ -137,6 +143,14 @@ impl Members {
                 _ => extension = Extension::default(),
             }
             self.bytes.seek(next);
+        }
+    }
+
+    /// Fails if the archive is cut within the file.
+    pub(crate) fn check(&self, member: &Member) -> Result<(), SourceFault> {
+        match &member.cut {
+            Some(reason) => Err(self.fault(member.content.start - BLOCK, reason)),
+            None => Ok(()),
         }
     }
 

@@ -30,6 +30,9 @@ impl Samples {
         if self.next.is_none() {
             self.next = self.file().await?;
         }
+        if let Some((.., member)) = &self.next {
+            self.members.check(member)?;
+        }
         let key = self.next.as_ref().map(|(key, ..)| key.clone());
         self.current = (key.clone().unwrap_or_default(), Vec::new());
         Ok(key)
@@ -49,6 +52,7 @@ impl Samples {
                 return Ok(None);
             }
         };
+        self.members.check(&member)?;
         if fields.contains(&field) || fields.len() == MAX_FIELDS {
             let sample = shown(key);
             let reason = match fields.contains(&field) {
@@ -75,13 +79,14 @@ impl Samples {
         self.members.fault(member.content.start, reason)
     }
 
-    /// Key, field and place of the next file that belongs to a sample.
+    /// Key, field and place of the next file that belongs to a sample. If it is cut, the sample before it is whole unless it is its own.
     async fn file(&mut self) -> Result<Option<(String, String, Member)>, SourceFault> {
         while let Some(member) = self.members.next().await? {
             let found = split(&member.name).map(|(key, field)| (key.to_owned(), field));
             match found {
                 Ok((key, field)) => return Ok(Some((key, field, member))),
                 Err(reason) => {
+                    self.members.check(&member)?;
                     self.members.leave_out(reason, &member.name);
                     self.members.skip(&member);
                 }

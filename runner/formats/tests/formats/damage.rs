@@ -169,6 +169,20 @@ async fn a_cut_within_the_padding_of_a_file_is_damage() {
 }
 
 #[tokio::test]
+async fn the_sample_before_a_cut_file_of_another_one_is_whole() {
+    let text = "x".repeat(2000);
+    for length in [2 * 1024 + 512 + 100, 2 * 1024 + 512 + 2010] {
+        let mut cut = unmarked(&[("a.cls", "1"), ("a.txt", "one"), ("b.txt", &text), ("b.cls", "2")]);
+        cut.truncate(length);
+        let store =
+            store_of(&[("s-0.tar", cut), ("s-1.tar", marked(&[("c.cls", "3"), ("c.txt", "three")]))]).await;
+        for (read, damage) in three_ways(&store, "s-{0..1}.tar", OnDamage::Skip).await {
+            assert_eq!((read.sorted(), lost(&damage).0), (vec!["a", "c"], 1));
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_last_sample_without_an_end_mark_behind_it_is_damaged_if_it_lacks_a_field() {
     let whole = [("c.cls", "3"), ("c.txt", "three"), ("d.cls", "4")];
     let cut = unmarked(&[("a.cls", "1"), ("a.txt", "one"), ("b.cls", "2")]);
