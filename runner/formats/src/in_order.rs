@@ -248,6 +248,9 @@ impl ShardStream {
         while pass.read < most && bytes < LEARN_BYTES && !pass.is_counted {
             let before = pass.read;
             if let Err(fault) = self.read(pass, true).await {
+                if pass.kept.is_empty() {
+                    return Err(fault);
+                }
                 // It is told behind the samples before it.
                 pass.read_fault = Some(fault);
                 break;
