@@ -140,7 +140,7 @@ class Failing(unittest.TestCase):
                 self.assertEqual(sum(batch.size for batch in pipeline), 1)
         said = [record.getMessage() for record in logs.records if "`boxes`" in record.getMessage()]
         self.assertEqual(said, [f"flipped: {warning}" for warning in pipeline.warnings if "`boxes`" in warning])
-        self.assertRegex(said[0], "`RandomHorizontalFlip` of `std/image` changes `image` alone")
+        self.assertRegex(said[0], "`RandomHorizontalFlip` of `std/image` change `image` alone")
         self.assertEqual(pipeline.left_out, {})
 
     def test_each_warning_is_a_line_of_the_log(self) -> None:
