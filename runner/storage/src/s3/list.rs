@@ -16,6 +16,9 @@ use crate::s3::failure::S3Failure;
 /// ends a listing in which all responses are empty.
 const MOST_EMPTY: u32 = 1000;
 
+/// Maximum number of folders directly in one folder.
+const MOST_FOLDERS: usize = 1 << 20;
+
 pub(crate) struct Listing {
     /// Prefix of the keys in the bucket, including the store's prefix.
     prefix: String,
@@ -70,23 +73,12 @@ impl Listing {
             async { bucket.answer(request.send()).await }
         };
         let answer = bucket.attempts(Duration::ZERO, request).await?;
-        self.next = match (answer.is_truncated, answer.next_continuation_token) {
-            (Some(true), Some(next)) if Some(&next) != token.as_ref() => Next::After(next),
-            (Some(true), _) => {
-                return Err(S3Failure::lasting(
-                    "the listing is truncated, but the response has no continuation token",
-                ));
-            }
-            _ => Next::None,
-        };
         let is_encoded = answer.encoding_type == Some(EncodingType::Url);
         let objects = answer.contents.unwrap_or_default();
         self.empty = if objects.is_empty() { self.empty + 1 } else { 0 };
-        if self.empty == MOST_EMPTY && !matches!(self.next, Next::None) {
-            return Err(S3Failure::lasting(format!(
-                "the listing is truncated, but the last {MOST_EMPTY} responses had no keys"
-            )));
-        }
+        let next =
+            next_token(answer.is_truncated, answer.next_continuation_token, token.as_ref(), self.empty)?;
+        self.next = next.map_or(Next::None, Next::After);
         let mut page = Keys::default();
         for object in objects {
             let key = object.key.unwrap_or_default();
@@ -120,6 +112,29 @@ impl Listing {
     }
 }
 
+/// Token of the next response; `None` behind the last one. `empty` consecutive responses had no keys.
+fn next_token(
+    is_truncated: Option<bool>,
+    next: Option<String>,
+    before: Option<&String>,
+    empty: u32,
+) -> Result<Option<String>, S3Failure> {
+    if is_truncated != Some(true) {
+        return Ok(None);
+    }
+    if empty >= MOST_EMPTY {
+        return Err(S3Failure::lasting(format!(
+            "the listing is truncated, but the last {MOST_EMPTY} responses had no keys"
+        )));
+    }
+    match next.filter(|next| Some(next) != before) {
+        None => {
+            Err(S3Failure::lasting("the listing is truncated, but the response has no continuation token"))
+        }
+        next => Ok(next),
+    }
+}
+
 /// Names of the folders directly in `folder`, sorted by their bytes. Each has an object, which may be one that a console created to
 /// represent the folder.
 pub(crate) async fn folders(bucket: &Bucket, folder: &str) -> Result<Vec<String>, S3Failure> {
@@ -133,16 +148,20 @@ pub(crate) async fn folders(bucket: &Bucket, folder: &str) -> Result<Vec<String>
         };
         let answer = bucket.attempts(Duration::ZERO, request).await?;
         let is_encoded = answer.encoding_type == Some(EncodingType::Url);
-        let known = names.len();
-        for folder in answer.common_prefixes.unwrap_or_default() {
+        let (folders, objects) = (answer.common_prefixes.unwrap_or_default(), answer.contents);
+        let is_empty = folders.is_empty() && objects.unwrap_or_default().is_empty();
+        empty = if is_empty { empty + 1 } else { 0 };
+        for folder in folders {
             let path = folder.prefix.and_then(|path| if is_encoded { decoded(&path) } else { Some(path) });
             let name = path.as_deref().and_then(|path| path.strip_prefix(&within)?.strip_suffix('/'));
             names.extend(name.filter(|name| check_key(name).is_ok()).map(str::to_owned));
         }
-        empty = if names.len() == known { empty + 1 } else { 0 };
-        match answer.next_continuation_token.filter(|_| answer.is_truncated == Some(true)) {
-            Some(next) if Some(&next) != token.as_ref() && empty < MOST_EMPTY => token = Some(next),
-            _ => return Ok(names.into_iter().collect()),
+        if names.len() > MOST_FOLDERS {
+            return Err(S3Failure::lasting(format!("the folder has more than {MOST_FOLDERS} folders")));
+        }
+        match next_token(answer.is_truncated, answer.next_continuation_token, token.as_ref(), empty)? {
+            None => return Ok(names.into_iter().collect()),
+            next => token = next,
         }
     }
 }

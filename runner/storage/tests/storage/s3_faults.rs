@@ -10,6 +10,7 @@ use futures::future::join_all;
 use penstock_s3_server::{Fault, Server, Trouble};
 use penstock_storage::{Keys, S3Credentials, S3Retries, S3Settings, S3Store, S3Timeouts, Store, StoreError};
 use penstock_types::config::SecretText;
+use penstock_types::spec::Links;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::s3::{server, settings};
@@ -210,6 +211,11 @@ async fn an_endless_listing_of_empty_pages_is_an_error() {
         "listing all keys of store `data` failed: the listing is truncated, but the last 1000 responses had no keys"
     );
     assert_eq!(server.seen().len(), 1000);
+    // A list of folders that ends early would give classes other numbers.
+    assert_eq!(
+        store(&server).folders("t/", Links::All).await.unwrap_err().with_causes(),
+        "listing `t/` of store `data` failed: the listing is truncated, but the last 1000 responses had no keys"
+    );
 }
 
 #[tokio::test]
