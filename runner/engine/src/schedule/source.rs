@@ -40,9 +40,8 @@ pub(crate) struct SourceEnd {
 
 #[derive(Debug)]
 enum Next {
-    Sample(Sample),
-    /// A sample that is not passed on.
-    Ended(Sample, Outcome),
+    /// A sample, with its outcome if it is not passed on.
+    Sample(Sample, Option<Outcome>),
     EpochEnd,
 }
 
@@ -101,10 +100,8 @@ impl SourceEnd {
         budget.hold(self.ahead_bytes);
         match produced {
             Some(Produced::Samples(chunk)) => {
-                self.chunk.extend(chunk.into_outcomes().map(|(sample, outcome)| match outcome {
-                    None => Next::Sample(sample),
-                    Some(outcome) => Next::Ended(sample, outcome),
-                }));
+                self.chunk
+                    .extend(chunk.into_outcomes().map(|(sample, outcome)| Next::Sample(sample, outcome)));
             }
             Some(Produced::EpochEnd) => self.chunk.push_back(Next::EpochEnd),
             None => self.finish(budget),
@@ -156,26 +153,21 @@ impl SourceEnd {
                 }
             }
             match self.chunk.pop_front() {
-                Some(Next::Sample(mut sample)) => {
-                    self.book.made += 1;
-                    epochs.made(sample.origin.epoch);
-                    settled.make(&mut sample.origin);
-                    parts.draw(&sample.origin);
-                    self.chunk_bytes -= sample.memory_bytes();
-                    self.hand = Some((Item::Sample(sample), None));
-                }
-                Some(Next::Ended(mut sample, outcome)) => {
+                Some(Next::Sample(mut sample, outcome)) => {
                     self.book.made += 1;
                     epochs.made(sample.origin.epoch);
                     settled.make(&mut sample.origin);
                     parts.draw(&sample.origin);
                     self.chunk_bytes -= sample.memory_bytes();
                     match outcome {
-                        Outcome::Dropped => {
+                        None => self.hand = Some((Item::Sample(sample), None)),
+                        Some(Outcome::Dropped) => {
                             self.book.dropped += 1;
                             settled.settle(sample.origin);
+                            // What follows may be the end of the data.
+                            put = true;
                         }
-                        Outcome::Failed(fault) => {
+                        Some(Outcome::Failed(fault)) => {
                             let epoch = sample.origin.epoch;
                             let task = FailedTask::new(
                                 &self.book.id,
@@ -190,10 +182,9 @@ impl SourceEnd {
                             settled.fail(&task, self.on_error);
                             epochs.failed(epoch, 1, || task.in_words());
                             failed.push(task);
+                            put = true;
                         }
                     }
-                    // What follows may be the end of the data.
-                    put = true;
                 }
                 Some(Next::EpochEnd) => {
                     output.put_epoch_end();
