@@ -11,8 +11,8 @@ use penstock_types::plan::BYTES_FIELD;
 use penstock_types::spec::ColumnType;
 
 use super::RecordFault;
-use super::json::members;
-use super::layout::{Layout, SAMPLE_KEY};
+use super::json::{Names, members};
+use super::layout::{Layout, Readers, SAMPLE_KEY};
 use super::part::{Part, Raw};
 use super::rows::{Columns, RowParser, in_words};
 use crate::damage::Damage;
@@ -28,6 +28,12 @@ pub struct RecordFormat {
     pub(super) damage: Damage,
 }
 
+/// Parser of records one after the other.
+pub(super) struct Parser {
+    rows: Option<RowParser>,
+    names: Names,
+}
+
 impl RecordFormat {
     /// A JSON object on each line. Its members become fields: texts and numbers unchanged, booleans as the ints 0 and 1, arrays and
     /// objects as texts with their JSON. A member that is null is omitted. Members in `types` are of the type there.
@@ -38,7 +44,7 @@ impl RecordFormat {
     /// A table whose first row names the columns, in the dialect of Python's `csv` module: a value in double quotes may contain
     /// delimiters, line ends and doubled quotes. Values are texts, except in the columns that `types` names.
     pub fn rows(delimiter: u8, types: BTreeMap<String, ColumnType>) -> Self {
-        let layout = Layout::Rows { delimiter, types };
+        let layout = Layout::Rows { delimiter, types, readers: Readers::default() };
         Self { layout, key: None, names_objects: false, damage: Damage::default() }
     }
 
@@ -61,6 +67,22 @@ impl RecordFormat {
         Self { damage, ..self }
     }
 
+    /// A parser of records one after the other.
+    pub(super) fn parser(&self) -> Parser {
+        let rows = match &self.layout {
+            Layout::Lines { .. } => None,
+            Layout::Rows { delimiter, readers, .. } => Some(RowParser::new(readers.take(*delimiter))),
+        };
+        Parser { rows, names: Names::default() }
+    }
+
+    /// Keeps what other parsers can use of this one.
+    pub(super) fn keep(&self, parser: Parser) {
+        if let (Layout::Rows { readers, .. }, Some(rows)) = (&self.layout, parser.rows) {
+            readers.keep(rows.into_reader());
+        }
+    }
+
     /// True for tables, whose columns are known from their headers.
     pub(super) fn has_columns(&self) -> bool {
         matches!(self.layout, Layout::Rows { .. })
@@ -79,10 +101,11 @@ impl RecordFormat {
 
     /// Columns that a header names.
     pub(super) fn columns(&self, header: &[u8]) -> Result<Arc<Columns>, RecordFault> {
-        if !self.has_columns() {
-            return Ok(Arc::default());
-        }
-        RowParser::new(&self.layout).columns(header, self.key.as_deref(), self.types()).map(Arc::new)
+        let mut parser = self.parser();
+        let Some(rows) = &mut parser.rows else { return Ok(Arc::default()) };
+        let columns = rows.columns(header, self.key.as_deref(), self.types()).map(Arc::new);
+        self.keep(parser);
+        columns
     }
 
     /// Fields of the rows of tables with these columns, united by name. Fails if `types` names a column that none of them has.
@@ -118,10 +141,10 @@ impl RecordFormat {
     /// The sample of a record, with its outcome if the record is damaged.
     pub(super) fn sample(
         &self,
-        rows: &mut RowParser,
+        parser: &mut Parser,
         Raw { origin, part, piece }: Raw,
     ) -> Result<(Sample, Option<Outcome>), SourceFault> {
-        match self.parsed(rows, &part, &piece.text, piece.number, origin) {
+        match self.parsed(parser, &part, &piece.text, piece.number, origin) {
             Ok(sample) => Ok((sample, None)),
             Err(reason) => {
                 let fault = part.fault(piece.number, &reason.to_string());
@@ -137,15 +160,15 @@ impl RecordFormat {
 
     fn parsed(
         &self,
-        rows: &mut RowParser,
+        parser: &mut Parser,
         part: &Part,
         text: &[u8],
         number: u64,
         origin: Origin,
     ) -> Result<Sample, RecordFault> {
-        let (key, fields) = match &part.columns {
-            None => members(text, self.key_name(), self.types())?,
-            Some(columns) => rows.values(text, columns)?,
+        let (key, fields) = match (&part.columns, &mut parser.rows) {
+            (Some(columns), Some(rows)) => rows.values(text, columns)?,
+            _ => members(text, self.key_name(), self.types(), &mut parser.names)?,
         };
         let key = match key {
             Some(key) => key,

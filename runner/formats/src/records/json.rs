@@ -10,13 +10,10 @@ use serde_json::{Map, Value as Json};
 
 use super::layout::{KeyAndFields, MAX_COLUMNS, SAMPLE_KEY};
 use super::rows::{self, whole_number};
-use super::written::{is_huge, is_inexact, member};
+use super::written::{MAX_EXACT, is_huge, is_inexact, member};
 
 /// Maximum number of names and values in a line, because each takes dozens of bytes while the line is parsed.
 pub(super) const MAX_NODES: usize = 1 << 18;
-
-/// Number up to which no other number is rounded to a whole number of float64.
-const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// Maximum length of a number in messages, in bytes.
 const MAX_SHOWN_NUMBER: usize = 40;
@@ -72,8 +69,24 @@ pub enum RecordFault {
 /// other members become fields, in their order: strings become texts, integers ints, other numbers reals, booleans become ints (0
 /// or 1), arrays and objects become texts that contain their JSON. A member that is null is omitted.
 pub fn sample_of(line: &[u8], number: u64, origin: Origin) -> Result<Sample, RecordFault> {
-    let (key, fields) = members(line, SAMPLE_KEY, &BTreeMap::new())?;
+    let (key, fields) = members(line, SAMPLE_KEY, &BTreeMap::new(), &mut Names::default())?;
     Ok(Sample { key: key.unwrap_or_else(|| number.to_string().into()), origin, fields })
+}
+
+/// Names of the members of the record before, in their order. Most records have the same: they are allocated once.
+#[derive(Default)]
+pub(super) struct Names(Vec<Arc<str>>);
+
+impl Names {
+    /// The name of the member at `place`, which is at most the number of members so far.
+    fn shared(&mut self, place: usize, name: &str) -> Arc<str> {
+        match self.0.get_mut(place) {
+            Some(known) if **known == *name => {}
+            Some(other) => *other = name.into(),
+            None => self.0.push(name.into()),
+        }
+        self.0[place].clone()
+    }
 }
 
 /// Key and fields of the JSON object `line`, whose member `key_name` is the key. Members in `types` get their type.
@@ -81,6 +94,7 @@ pub(super) fn members(
     line: &[u8],
     key_name: &str,
     types: &BTreeMap<String, ColumnType>,
+    names: &mut Names,
 ) -> Result<KeyAndFields, RecordFault> {
     let text = str::from_utf8(line.trim_ascii_end())
         .map_err(|error| RecordFault::NotUtf8 { byte: error.valid_up_to() + 1 })?;
@@ -96,16 +110,15 @@ pub(super) fn members(
         Some(other) => return Err(RecordFault::Key { name: key_name.to_owned(), found: short(other) }),
     };
     let mut fields = Vec::with_capacity(members.len());
-    for (name, member) in members {
-        if name == key_name {
-            continue;
-        }
+    let others = members.into_iter().filter(|(name, _)| name != key_name);
+    for (place, (name, member)) in others.enumerate() {
+        let shared = names.shared(place, &name);
         let value = match types.get(&name) {
             None => value_of(text, &name, member)?,
             Some(kind) => typed(*kind, text, &name, member)?,
         };
         if let Some(value) = value {
-            fields.push(Field { name: Arc::from(name), value });
+            fields.push(Field { name: shared, value });
         }
     }
     Ok((key, fields))
@@ -118,6 +131,7 @@ fn value_of(line: &str, name: &str, value: Json) -> Result<Option<Value>, Record
         Json::Bool(is_true) => Value::Int(i64::from(is_true)),
         Json::Number(number) => match (number.as_i64(), number.as_f64()) {
             (Some(int), _) => Value::Int(int),
+            (None, Some(real)) if is_zero(line, name, real) => Value::Int(0),
             (None, Some(real)) if number.is_f64() && !is_beyond(line, name, real) => Value::Real(real),
             _ => {
                 let number = member(line, name).unwrap_or_default().to_owned();
@@ -132,6 +146,11 @@ fn value_of(line: &str, name: &str, value: Json) -> Result<Option<Value>, Record
 /// True if the number is written as a whole one that neither 64 bits nor float64 hold. `real` is the rounded number.
 pub(super) fn is_beyond(line: &str, name: &str, real: f64) -> bool {
     is_huge(real) && member(line, name).is_some_and(is_inexact)
+}
+
+/// True if the number is written as `-0`, a whole number that the JSON library takes for a broken one.
+pub(super) fn is_zero(line: &str, name: &str, real: f64) -> bool {
+    real == 0.0 && real.is_sign_negative() && member(line, name) == Some("-0")
 }
 
 /// Text of a member that is no string: as it is written, if the JSON library has rounded a number in it.
@@ -280,6 +299,8 @@ mod tests {
             "{fault}"
         );
         assert!(sample(r#"{"n": 1e999}"#).is_err());
+        assert_eq!(sample(r#"{"n": -0}"#).unwrap().field("n"), Some(&Value::Int(0)));
+        assert_eq!(sample(r#"{"n": -0.0}"#).unwrap().field("n"), Some(&Value::Real(-0.0)));
         for number in ["-9223372036854775809", "18446744073709551617", "10000000000000000000000000"] {
             let fault = sample(&format!(r#"{{"n": 1, "n" : {number} }}"#)).unwrap_err();
             let told = format!("`n`: {number}, which does not fit into a signed 64-bit integer");
@@ -303,7 +324,12 @@ mod tests {
     fn numbers_of_a_type_are_read_exactly_or_refused() {
         let read = |kind, number: &str| {
             let types = BTreeMap::from([("n".to_owned(), kind)]);
-            let found = members(format!(r#"{{"n": {number}}}"#).as_bytes(), SAMPLE_KEY, &types);
+            let found = members(
+                format!(r#"{{"n": {number}}}"#).as_bytes(),
+                SAMPLE_KEY,
+                &types,
+                &mut Names::default(),
+            );
             found.map(|(_, fields)| fields[0].value.clone()).map_err(|fault| fault.to_string())
         };
         use ColumnType::{Float, Int, Text};

@@ -8,7 +8,7 @@ use penstock_types::data_set::{FieldType, Learner, TypeFault};
 use penstock_types::spec::ColumnType;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::json::{MAX_NODES, is_beyond};
+use super::json::{MAX_NODES, is_beyond, is_zero};
 use super::written::is_huge;
 
 /// Type of a member's value.
@@ -16,8 +16,8 @@ enum Kind {
     Null,
     /// A type, with the number if it is a whole one.
     Of(FieldType, Option<i64>),
-    /// A number that may be a whole one beyond 64 bits; it is rounded.
-    Huge(f64),
+    /// A number that may be written as a whole one: beyond 64 bits, where it is rounded, or `-0`.
+    Unclear(f64),
     /// A whole number beyond 64 bits.
     Beyond,
 }
@@ -44,7 +44,7 @@ pub(super) fn learn(
     let members = json.deserialize_map(Line { key, types });
     let (Ok(members), Ok(())) = (members, json.end()) else { return Ok(()) };
     let fails = |(name, kind): &(Cow<'_, str>, Kind)| match kind {
-        Kind::Huge(real) => is_beyond(text, name, *real),
+        Kind::Unclear(real) => is_beyond(text, name, *real),
         Kind::Beyond => true,
         Kind::Null | Kind::Of(..) => false,
     };
@@ -55,7 +55,8 @@ pub(super) fn learn(
     for (name, kind) in members {
         let (kind, number) = match kind {
             Kind::Of(kind, number) => (kind, number),
-            Kind::Huge(_) => (FieldType::Real, None),
+            Kind::Unclear(real) if is_zero(text, &name, real) => (FieldType::Int, Some(0)),
+            Kind::Unclear(_) => (FieldType::Real, None),
             Kind::Null | Kind::Beyond => continue,
         };
         learner.see(&name, kind, number, at)?;
@@ -153,7 +154,8 @@ impl<'de> Visitor<'de> for OfKind {
     }
 
     fn visit_f64<E>(self, real: f64) -> Result<Kind, E> {
-        Ok(if is_huge(real) { Kind::Huge(real) } else { Kind::Of(FieldType::Real, None) })
+        let is_unclear = is_huge(real) || real == 0.0 && real.is_sign_negative();
+        Ok(if is_unclear { Kind::Unclear(real) } else { Kind::Of(FieldType::Real, None) })
     }
 
     fn visit_str<E>(self, _: &str) -> Result<Kind, E> {
@@ -204,5 +206,9 @@ mod tests {
         }
         let real = learnt(&[r#"{"a": 1e25, "b": "x"}"#, other]).finish(true);
         assert_eq!(real.fields[0].kind, FieldType::Real);
+        for (zero, kind) in [("-0", FieldType::Int), ("-0.0", FieldType::Real), ("-0e0", FieldType::Real)] {
+            let fields = learnt(&[&format!(r#"{{"a": {zero}}}"#)]).finish(true).fields;
+            assert_eq!(fields[0].kind, kind, "{zero}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Layout of objects with records.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use csv_core::ReadRecordResult;
 use penstock_engine::item::Field;
@@ -13,7 +13,7 @@ pub(super) enum Layout {
     /// A JSON object on each line.
     Lines { types: BTreeMap<String, ColumnType> },
     /// A table with a header.
-    Rows { delimiter: u8, types: BTreeMap<String, ColumnType> },
+    Rows { delimiter: u8, types: BTreeMap<String, ColumnType>, readers: Readers },
 }
 
 /// Name of the member or column that becomes the sample's key unless a document names another.
@@ -25,10 +25,32 @@ pub(super) const MAX_COLUMNS: usize = 1 << 14;
 /// Key and fields of a record.
 pub(super) type KeyAndFields = (Option<Arc<str>>, Vec<Field>);
 
-/// A reader of rows that is past a byte order mark: it would remove one from each row.
+/// Readers of rows that nobody uses: to make one takes as long as to read hundreds of rows.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Readers(Arc<Mutex<Vec<csv_core::Reader>>>);
+
+impl Readers {
+    pub(super) fn take(&self, delimiter: u8) -> csv_core::Reader {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        kept.unwrap_or_else(|| reader(delimiter))
+    }
+
+    /// Keeps a reader that has read whole rows.
+    pub(super) fn keep(&self, reader: csv_core::Reader) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(reader);
+    }
+}
+
+/// A reader of rows.
 pub(super) fn reader(delimiter: u8) -> csv_core::Reader {
     let mut reader = csv_core::ReaderBuilder::new().delimiter(delimiter).build();
+    restart(&mut reader);
+    reader
+}
+
+/// Lets a reader begin a row, past a byte order mark: it would remove one from the row.
+pub(super) fn restart(reader: &mut csv_core::Reader) {
+    reader.reset();
     let (result, ..) = reader.read_record(b"\n", &mut [0], &mut [0]);
     debug_assert_eq!(result, ReadRecordResult::InputEmpty, "a blank line is no record");
-    reader
 }

@@ -10,7 +10,7 @@ use penstock_storage::{RangedObject, shown};
 use tokio::task::spawn_blocking;
 
 use super::format::RecordFormat;
-use super::rows::{Columns, RowParser};
+use super::rows::Columns;
 use super::split::Piece;
 
 /// Memory of an object whose records are known, without their places and its columns, in bytes.
@@ -50,9 +50,9 @@ pub(super) async fn parse(
     records: Vec<Raw>,
 ) -> Result<(Chunk, Option<SourceFault>), SourceFault> {
     let parsing = spawn_blocking(move || {
-        let (mut rows, mut chunk) = (RowParser::new(&format.layout), Chunk::with_capacity(records.len()));
+        let (mut parser, mut chunk) = (format.parser(), Chunk::with_capacity(records.len()));
         for record in records {
-            let parsed = format.sample(&mut rows, record).and_then(|(mut sample, outcome)| {
+            let parsed = format.sample(&mut parser, record).and_then(|(mut sample, outcome)| {
                 let outcome = match (outcome, &rules) {
                     (None, Some(rules)) => rules.apply(&mut sample)?,
                     (outcome, _) => outcome,
@@ -64,6 +64,7 @@ pub(super) async fn parse(
                 Err(fault) => return (chunk, Some(fault)),
             }
         }
+        format.keep(parser);
         (chunk, None)
     });
     parsing.await.map_err(|error| SourceFault::new("reading records was interrupted", Some(error.into())))

@@ -10,8 +10,8 @@ use penstock_types::spec::ColumnType;
 
 use super::RecordFault;
 use super::kinds::field_type;
-use super::layout::{KeyAndFields, Layout, MAX_COLUMNS, SAMPLE_KEY, reader};
-use super::written::is_inexact;
+use super::layout::{KeyAndFields, MAX_COLUMNS, SAMPLE_KEY, restart};
+use super::written::{MAX_EXACT, is_inexact};
 
 /// Columns of a table, in order.
 #[derive(Debug, Default)]
@@ -62,12 +62,12 @@ impl Columns {
 }
 
 impl RowParser {
-    pub(super) fn new(layout: &Layout) -> Self {
-        let delimiter = match layout {
-            Layout::Lines { .. } => b',',
-            Layout::Rows { delimiter, .. } => *delimiter,
-        };
-        Self { reader: reader(delimiter), text: Vec::new(), ends: Vec::new() }
+    pub(super) fn new(reader: csv_core::Reader) -> Self {
+        Self { reader, text: Vec::new(), ends: Vec::new() }
+    }
+
+    pub(super) fn into_reader(self) -> csv_core::Reader {
+        self.reader
     }
 
     /// Columns that a header names.
@@ -145,7 +145,7 @@ impl RowParser {
         self.ends.truncate(count);
         if result != ReadRecordResult::Record {
             // The next row is another one, not the rest of this one.
-            self.reader.reset();
+            restart(&mut self.reader);
         }
         match result {
             ReadRecordResult::Record if count <= most => {}
@@ -179,8 +179,10 @@ pub(super) fn value(kind: ColumnType, text: &str) -> Result<Option<Value>, bool>
         ColumnType::Text => Value::Text(text.to_owned()),
         _ if trimmed.is_empty() => return Ok(None),
         ColumnType::Int => Value::Int(trimmed.parse().ok().or_else(|| whole_number(trimmed)).ok_or(false)?),
-        ColumnType::Float if is_inexact(trimmed) => return Err(true),
-        ColumnType::Float => Value::Real(trimmed.parse().map_err(|_| false)?),
+        ColumnType::Float => match trimmed.parse::<f64>() {
+            Ok(real) if real.abs() >= MAX_EXACT && is_inexact(trimmed) => return Err(true),
+            real => Value::Real(real.map_err(|_| false)?),
+        },
         ColumnType::Bool => match trimmed.to_ascii_lowercase().as_str() {
             "true" | "1" => Value::Int(1),
             "false" | "0" => Value::Int(0),
@@ -221,10 +223,11 @@ pub(super) fn whole_number(text: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::layout::reader;
     use super::*;
 
     fn parser() -> RowParser {
-        RowParser::new(&Layout::Rows { delimiter: b',', types: BTreeMap::new() })
+        RowParser::new(reader(b','))
     }
 
     fn columns(header: &str, key: Option<&str>, types: &[(&str, ColumnType)]) -> Result<Columns, String> {

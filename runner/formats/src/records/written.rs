@@ -1,5 +1,8 @@
 //! Numbers as they are written.
 
+/// Number up to which no other number is rounded to a whole number of float64.
+pub(super) const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+
 /// True for a whole number, written without a point and an exponent, that float64 does not hold exactly.
 pub(super) fn is_inexact(number: &str) -> bool {
     const ALL_EXACT: usize = 15;
