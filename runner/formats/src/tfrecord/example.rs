@@ -88,16 +88,17 @@ impl<'a> Reader<'a> {
         entry: Range<usize>,
         is_wanted: impl Fn(&str) -> bool,
     ) -> Result<Option<(&'a str, Feature)>, ExampleFault> {
-        let (mut name, mut values, start) = ("", Vec::new(), entry.start);
+        let (mut name, mut value, mut others, start) = ("", None, Vec::new(), entry.start);
         let mut entry = self.message(entry);
-        while let Some((field, value)) = entry.next()? {
-            match (field, value) {
+        while let Some((field, part)) = entry.next()? {
+            match (field, part) {
                 (1, Wire::Part(text)) => {
                     let damaged = ExampleFault::Damaged("a name is not UTF-8", text.start);
                     name = str::from_utf8(&self.record[text]).map_err(|_| damaged)?;
                 }
                 // A value in several parts is rare: the parts are read one after the other.
-                (2, Wire::Part(value)) if values.len() < MAX_FEATURES => values.push(value),
+                (2, Wire::Part(part)) if value.is_none() => value = Some(part),
+                (2, Wire::Part(part)) if others.len() < MAX_FEATURES => others.push(part),
                 (2, Wire::Part(_)) => return Err(ExampleFault::Damaged("a value in too many parts", start)),
                 _ => {}
             }
@@ -106,7 +107,7 @@ impl<'a> Reader<'a> {
             return Ok(None);
         }
         let mut feature = Feature::None;
-        values.into_iter().try_for_each(|value| self.value(value, &mut feature))?;
+        value.into_iter().chain(others).try_for_each(|value| self.value(value, &mut feature))?;
         Ok(Some((name, feature)))
     }
 
