@@ -41,7 +41,7 @@ pub(crate) trait InOrder: Send + Sync {
     fn left_bytes(&self) -> u64;
 
     /// Fields of the sample that was returned last, if the shard has ended behind it without its end mark: others may have been cut off.
-    fn unmarked_fields(&self) -> Option<&[Arc<str>]> {
+    fn unmarked_fields(&self) -> Option<Vec<Arc<str>>> {
         None
     }
 }
@@ -427,12 +427,12 @@ impl ShardStream {
                 let shard = pass.begun - 1;
                 match &self.rules {
                     Some(rules) => {
-                        if let Some(name) = rules.lacking(fields) {
+                        if let Some(name) = rules.lacking(&fields) {
                             self.cut(&pass.shards[shard], &sample.0, name)?;
                             continue;
                         }
                     }
-                    None => pass.unmarked.push(Unmarked { index, shard, fields: fields.to_vec() }),
+                    None => pass.unmarked.push(Unmarked { index, shard, fields }),
                 }
             }
             pass.read += 1;

@@ -141,7 +141,7 @@ pub fn tar_stream(
         AHEAD_BYTES.min(most_bytes),
         Box::new(move |object, ahead_bytes, damage| {
             let samples = Samples::new(object, ahead_bytes, damage.clone());
-            Box::new(Archive { samples, selection: selection.clone(), damage, most_bytes, names: Vec::new() })
+            Box::new(Archive { samples, selection: selection.clone(), damage, most_bytes })
         }),
     )
     .opened()
@@ -177,8 +177,6 @@ struct Archive {
     selection: Arc<Selection>,
     damage: Damage,
     most_bytes: u64,
-    /// Fields of the sample that was returned last.
-    names: Vec<Arc<str>>,
 }
 
 impl InOrder for Archive {
@@ -187,10 +185,8 @@ impl InOrder for Archive {
             let Some(key) = self.samples.next_sample().await? else { return Ok(None) };
             let mut sample = Sample::new(key, Origin::default());
             let mut outcome = None;
-            self.names.clear();
             while let Some((field, member)) = self.samples.next_file().await? {
                 let name = self.selection.name_of_file(&field);
-                self.names.extend(name.clone());
                 match name.filter(|_| is_wanted && outcome.is_none()) {
                     Some(name) => match self.value(&field, &member).await {
                         Ok(value) => sample.set(name, value),
@@ -216,8 +212,10 @@ impl InOrder for Archive {
         self.samples.members.bytes.left_bytes()
     }
 
-    fn unmarked_fields(&self) -> Option<&[Arc<str>]> {
-        self.samples.members.lacks_end.then_some(&self.names)
+    fn unmarked_fields(&self) -> Option<Vec<Arc<str>>> {
+        let names =
+            || self.samples.fields().iter().filter_map(|field| self.selection.name_of_file(field)).collect();
+        self.samples.members.lacks_end.then(names)
     }
 }
 

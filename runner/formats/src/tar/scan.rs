@@ -65,6 +65,11 @@ impl Samples {
         Ok(Some((field, member)))
     }
 
+    /// Fields of the current sample.
+    pub(super) fn fields(&self) -> &[String] {
+        &self.current.1
+    }
+
     /// Content of the file that was returned last.
     pub(super) async fn content(&mut self, member: &Member) -> Result<Bytes, SourceFault> {
         self.members.content(member).await
