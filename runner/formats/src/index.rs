@@ -61,8 +61,6 @@ pub(crate) struct ShardIndex {
     counts: Vec<u64>,
     /// Set if the shard ends without its end mark: files of its last sample may have been cut off.
     pub(crate) lacks_end: bool,
-    /// Set if the shard has changed since the index was made, and was read again.
-    pub(crate) is_again: bool,
 }
 
 /// Writes the entries of a shard.
@@ -307,7 +305,6 @@ impl ShardIndex {
             groups,
             counts,
             lacks_end: false,
-            is_again: false,
         })
     }
 
@@ -361,8 +358,8 @@ impl ShardPacker {
 
     pub(crate) fn finish(self, key: Arc<str>, version: Version) -> ShardIndex {
         let Self { packer, alignment, groups, samples, counts } = self;
-        let (entries, lacks_end, is_again) = (packer.finish().into(), false, false);
-        ShardIndex { key, version, samples, alignment, entries, groups, counts, lacks_end, is_again }
+        let (entries, lacks_end) = (packer.finish().into(), false);
+        ShardIndex { key, version, samples, alignment, entries, groups, counts, lacks_end }
     }
 }
 

@@ -165,7 +165,7 @@ async fn sound(
     let mut names = FieldNames::of(index.fields().to_vec());
     let mut shards = Vec::with_capacity(index.shards.len());
     for (shard, checked) in index.shards.iter().zip(checked) {
-        let mut found = match checked {
+        let found = match checked {
             Checked::Same => {
                 shards.push(shard.clone());
                 continue;
@@ -181,7 +181,6 @@ async fn sound(
                 format!("{} has {found} samples instead of {before}, as `{made}` says", shown(&shard.key));
             damage.part(&shard.key, Some(lost), SourceFault::damage(fewer))?;
         }
-        found.is_again = true;
         shards.push(found);
     }
     Ok(index.with_shards(names.into_names(), shards))
@@ -251,11 +250,14 @@ impl IndexedShards {
 
 impl Numbered for IndexedShards {
     fn digest(&self) -> Option<Hash> {
+        Some(self.index.shards.iter().fold(Hash::EMPTY, |hash, shard| {
+            with_version(hash, &shard.key, Some(&shard.version)).with(&shard.samples.to_le_bytes())
+        }))
+    }
+
+    fn older_digest(&self) -> Option<Hash> {
         let shards = self.index.shards.iter();
-        let known = digest(shards.clone().map(|shard| (&*shard.key, shard.version.size, shard.samples)));
-        // The index does not describe these versions.
-        let again = shards.filter(|shard| shard.is_again);
-        Some(again.fold(known, |hash, shard| with_version(hash, &shard.key, Some(&shard.version))))
+        Some(digest(shards.map(|shard| (&*shard.key, shard.version.size, shard.samples))))
     }
 
     fn fields(&self) -> Option<DataFields> {

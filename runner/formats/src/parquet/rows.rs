@@ -27,7 +27,7 @@ use super::filter::{self, Selected};
 use super::groups::{Columns, File, Group, Reader};
 use crate::damage::Damage;
 use crate::in_order::Made;
-use crate::shards::digest;
+use crate::shards::{digest, with_version};
 
 /// Number of row groups that one read waits for at a time.
 const AT_A_TIME: usize = 8;
@@ -377,6 +377,13 @@ fn append(text: &mut String, more: fmt::Arguments<'_>) {
 
 impl Numbered for Rows {
     fn digest(&self) -> Option<Hash> {
+        let files = self.files.iter();
+        let versions =
+            files.fold(Hash::EMPTY, |hash, file| with_version(hash, &file.key, Some(&file.version)));
+        Some(self.groups.iter().fold(versions, |hash, group| hash.with(&group.count.to_le_bytes())))
+    }
+
+    fn older_digest(&self) -> Option<Hash> {
         let groups = self.groups.iter().map(|group| (&self.files[group.file as usize], group));
         Some(digest(groups.map(|(file, group)| (&*file.key, file.version.size, group.count))))
     }

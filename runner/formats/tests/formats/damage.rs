@@ -336,6 +336,35 @@ async fn a_shard_that_has_changed_since_its_index_was_made_is_read_again() {
     }
 }
 
+/// A state was resumed over other bytes of the same size, without a word.
+#[tokio::test]
+async fn objects_of_another_version_have_another_digest() {
+    let archive = |one, two| marked(&[("a.txt", one), ("b.txt", two)]);
+    let table = data("parquet/codec-none.parquet");
+    let store = store_of(&[("s-0.tar", archive("one", "two")), ("t.parquet", table.clone())]).await;
+    let digests = async || {
+        put_index(&store, IndexKind::Tar, "s-0.tar").await;
+        let tar =
+            tar_samples(store.clone(), "all.index", Selection::default(), handling(OnDamage::Fail), MOST);
+        let damage = handling(OnDamage::Fail);
+        let rows =
+            parquet_samples(store.clone(), shards("t.parquet"), Query::default(), false, None, damage, MOST);
+        let mut found = Vec::new();
+        for samples in [tar.await.unwrap(), rows.await.unwrap()] {
+            found.push((samples.digest().unwrap(), samples.older_digest().unwrap()));
+        }
+        found
+    };
+    let before = digests().await;
+    assert_eq!(digests().await, before);
+    store.put(Arc::from("s-0.tar"), archive("two", "one").into()).await.unwrap();
+    store.put(Arc::from("t.parquet"), table.into()).await.unwrap();
+    for ((now, older), (digest, older_digest)) in digests().await.into_iter().zip(before) {
+        assert_ne!(now, digest);
+        assert_eq!(older, older_digest, "earlier builds knew keys, sizes and numbers of samples");
+    }
+}
+
 #[tokio::test]
 async fn records_of_a_file_that_has_changed_since_its_index_was_made_are_read_again() {
     let names = ["train.tfrecord-00000-of-00002", "train.tfrecord-00001-of-00002"];
