@@ -132,7 +132,10 @@ fn a_class_folder_outside_of_the_store_is_a_fault_unless_the_operator_permits_it
     let refused = run(&folder, &source, 2).exits(1).stderr;
     assert_says(
         &refused,
-        &["has the link `cat` in the folder of its classes", "`--store-links DIR` lets it"],
+        &[
+            "has the link `cat` in the folder of its classes",
+            "`--store-links DIR`, in Python `links`, lets it",
+        ],
     );
     let permitted = call(&folder, &document(&source, 2, &json!({})));
     let permitted = permitted.argument("--store-links").argument(folder.join("pool"));
@@ -156,7 +159,9 @@ fn files_in_the_cache_of_hugging_face_are_read_and_other_links_out_of_the_store_
         match blob {
             "77" => assert_says(
                 &finished.exits(1).stderr,
-                &["1 link leads out of the folder: `t-0.parquet`; `--store-links DIR` lets it"],
+                &[
+                    "1 link leads out of the folder: `t-0.parquet`; `--store-links DIR`, in Python `links`, lets it",
+                ],
             ),
             _ => assert_eq!(finished.exits(0).snapshot().ledger.total.delivered, 2),
         }

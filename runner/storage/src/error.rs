@@ -15,7 +15,7 @@ use penstock_types::text::with_causes;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// There is no object with this key. A folder is not an object, as in S3.
-    #[error("store `{store}` has no object {}", shown(key))]
+    #[error("store `{store}` has no object {}{}", shown(key), of_pattern(key))]
     NotFound { store: Arc<str>, key: Arc<str> },
     /// The object may exist, but this process has no permission to access it.
     #[error("store `{store}` denies {}; check its permissions", access.of(key))]
@@ -93,6 +93,15 @@ impl StoreError {
     }
 }
 
+/// Remedy for a key that was meant as a pattern.
+fn of_pattern(key: &str) -> &'static str {
+    if key.contains('*') {
+        "; a `*` in a key is no pattern: `prefix` takes all objects that start with a text"
+    } else {
+        ""
+    }
+}
+
 impl From<StoreError> for SourceFault {
     fn from(error: StoreError) -> Self {
         let message = error.to_string();
@@ -129,5 +138,20 @@ pub fn shown(key: &str) -> impl fmt::Display + use<> {
     match key.chars().nth(MOST_CHARS) {
         Some(_) => format!("`{escaped}`... ({} bytes)", key.len()),
         None => format!("`{escaped}`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_was_meant_as_a_pattern_names_the_remedy() {
+        let told = |key: &str| StoreError::NotFound { store: "d".into(), key: key.into() }.to_string();
+        assert_eq!(told("a.tar"), "store `d` has no object `a.tar`");
+        assert_eq!(
+            told("a-*.tar"),
+            "store `d` has no object `a-*.tar`; a `*` in a key is no pattern: `prefix` takes all objects that start with a text"
+        );
     }
 }

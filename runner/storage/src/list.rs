@@ -458,7 +458,7 @@ impl Wanted {
                 let first = listed(left_out.first.iter().map(String::as_str));
                 let count = left_out.count;
                 Some(format!(
-                    "{count} {lead} out of the folder: {first}{more}; `--store-links DIR` lets {them}"
+                    "{count} {lead} out of the folder: {first}{more}; `--store-links DIR`, in Python `links`, lets {them}"
                 ))
             }
             LeftOutReason::Hidden => {

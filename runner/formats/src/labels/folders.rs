@@ -264,8 +264,8 @@ fn check_links(below: &Below, given: Option<&[String]>) -> Result<(), String> {
         None => "; `classes` names the classes if it is none",
     };
     Err(format!(
-        "has the link {} in the folder of its classes, which leads out of the store, so that a class may be missing; `--store-links DIR` \
-         lets it{remedy}",
+        "has the link {} in the folder of its classes, which leads out of the store, so that a class may be missing; `--store-links DIR`, \
+         in Python `links`, lets it{remedy}",
         shown(&format!("{}{link}", below.root))
     ))
 }

@@ -288,7 +288,7 @@ async fn linked_folders_are_classes_and_links_that_lead_outside_are_refused() {
     assert_eq!(
         found.unwrap_err(),
         "store `d` has the link `train/bird` in the folder of its classes, which leads out of the store, so that a class may be missing; \
-         `--store-links DIR` lets it; `classes` names the classes if it is none"
+         `--store-links DIR`, in Python `links`, lets it; `classes` names the classes if it is none"
     );
     let (found, notes) = labelled(&store, "train/", "", Classes::Given(names(&["cat", "dog"]))).await;
     assert_eq!((found.unwrap().0.len(), notes.left_out()[0].reason), (2, LeftOutReason::Link));

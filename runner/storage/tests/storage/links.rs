@@ -329,7 +329,7 @@ async fn a_listing_without_keys_names_the_links_or_hidden_folders_that_explain_i
         async move { wanted.list(&store, |_| {}).await.unwrap_err().to_string() }
     };
     let expected = "store `d` gives no object whose key starts with `t-`: 1 link leads out of the folder: `t-0.parquet`; \
-                    `--store-links DIR` lets it";
+                    `--store-links DIR`, in Python `links`, lets it";
     assert_eq!(fault(wanted("t-", ".parquet")).await, expected);
     let source = ListSource::new(store.clone(), wanted("t-", ".parquet"), TraversalSettings::IN_ORDER);
     assert_eq!(drain(source).await.fault(), expected);
