@@ -263,7 +263,7 @@ bench: guests ## Measure what the design promises, as ratios in one run, and pri
 	@$(TARGET_DIR)/release/make-data photos $(DEMO)/photos --count $(PHOTOS) --seed 1
 	cargo bench --locked $(ALL) --bench call
 	cargo bench --locked $(ALL) --bench table
-	@$(MAKE) --no-print-directory bench-python bench-formats bench-resume
+	@$(MAKE) --no-print-directory bench-python bench-formats bench-resume $(if $(BEFORE),bench-before)
 
 .PHONY: bench-peers
 bench-peers: build wheel
@@ -295,6 +295,12 @@ bench-formats: photos bench-peers ## Measure the reading of shards and tables be
 	  $(BENCH_PYTHON)/formats.py $$job --photos $(DEMO)/small --larger $(DEMO)/photos --data $(DEMO)/formats \
 	    --penstock $(PENSTOCK) --s3-server $(TARGET_DIR)/release/s3-server; \
 	done
+
+.PHONY: bench-before
+bench-before: photos bench-peers ## Measure each form of data beside an earlier build of the program (BEFORE=its path)
+	@[ -n "$(BEFORE)" ] || { echo "name the earlier program: make bench-before BEFORE=path" >&2; exit 1; }
+	@$(TARGET_DIR)/release/make-data photos $(DEMO)/small --count $(PHOTOS) --width 200 --height 150 --seed 1
+	$(BENCH_PYTHON)/before.py --penstock $(PENSTOCK) --before $(BEFORE) --photos $(DEMO)/small --data $(DEMO)/before
 
 .PHONY: bench-resume
 bench-resume: rust-stages bench-peers ## Measure resume in mid-epoch beside torchdata, Grain, MosaicML Streaming and datasets (installs them)
