@@ -162,9 +162,12 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--before", type=Path, required=True, help="the same program of an earlier commit")
     parser.add_argument("--photos", type=Path, default=Path("demo/small"), help="folder of JPEGs (demo/small, as `make bench-formats` makes)")
     parser.add_argument("--data", type=Path, default=Path("demo/before"), help="folder for the data sets (demo/before)")
-    parser.add_argument("--turns", type=int, default=20, help="measurements of each program (20)")
+    parser.add_argument("--turns", type=int, default=20, help="measurements of each program, at least 2 (20)")
     parser.add_argument("--only", nargs="+", help="forms to measure (all)")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.turns < 2:
+        parser.error("--turns: a standard error needs at least 2")
+    return arguments
 
 
 if __name__ == "__main__":
