@@ -5,7 +5,7 @@
 use std::any::Any;
 use std::fmt;
 use std::fs::read_to_string;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -54,16 +54,50 @@ pub trait Maker: fmt::Debug + Send + Sync + 'static {
     }
 }
 
+/// Bytes of a cache line. Buffers for large reads start at a multiple of it: the kernel copies at a fifth of the speed where the target lies
+/// 1 to 31 bytes behind the source, both modulo 4096 (measured on an AMD EPYC 7003). Large blocks of the heap lie 16 bytes behind a page's start.
+pub const ALIGNMENT: usize = 64;
+
+/// The number of bytes to leave out at the start of `bytes`, at most [`ALIGNMENT`].
+pub fn unaligned(bytes: &[u8]) -> usize {
+    bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT)
+}
+
+struct Aligned {
+    bytes: Vec<u8>,
+    place: Range<usize>,
+}
+
+impl Aligned {
+    fn zeroed(len: usize) -> Self {
+        let bytes = vec![0; len + ALIGNMENT];
+        let start = unaligned(&bytes);
+        Self { bytes, place: start..start + len }
+    }
+}
+
+impl AsRef<[u8]> for Aligned {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[self.place.clone()]
+    }
+}
+
+impl AsMut<[u8]> for Aligned {
+    fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.place.clone()]
+    }
+}
+
 /// Buffers of [`buffer`].
 #[derive(Clone, Copy, Debug)]
 struct Buffers;
 
 impl Maker for Buffers {
-    type Region = Vec<u8>;
+    type Region = Aligned;
 
     /// The region is an eighth larger, so that the next, slightly larger array fits.
-    fn make(&self, len: usize) -> Option<Vec<u8>> {
-        Some(vec![0; len + len / 8])
+    fn make(&self, len: usize) -> Option<Aligned> {
+        Some(Aligned::zeroed(len + len / 8))
     }
 
     fn sizes(&self) -> RangeInclusive<usize> {
@@ -339,9 +373,18 @@ mod tests {
         let pool = Pool::new(Buffers);
         let blocks: Vec<_> = (0..10).map(|_| pool.take(4 << 20).unwrap()).collect();
         drop(blocks);
-        let kept: usize = pool.0.free.lock().unwrap().iter().map(Vec::len).sum();
+        let kept: usize = pool.0.free.lock().unwrap().iter().map(|region| region.as_ref().len()).sum();
         assert_eq!(kept, 7 * (4 << 20) * 9 / 8);
         assert!(pool.take(9 << 20).is_none() && pool.take(1000).is_none());
+    }
+
+    #[test]
+    fn buffers_start_at_a_cache_line() {
+        // Larger arrays lie in pages of their own, 16 bytes behind the start.
+        for len in [64 << 10, 1 << 20, 8 << 20] {
+            let block = buffer(len).unwrap();
+            assert_eq!(((*block).as_ref().as_ptr() as usize) % ALIGNMENT, 0, "{len}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use cap_std::fs::File;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
-use penstock_engine::memory::{buffer, bytes_of};
+use penstock_engine::memory::{ALIGNMENT, buffer, bytes_of, unaligned};
 use penstock_types::spec::Links;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{FileType, Stat, fstat};
@@ -297,12 +297,16 @@ impl Object {
             return Ok(bytes_of(buffer).slice(..most));
         }
         let mut bytes = Vec::new();
-        bytes.try_reserve_exact(most).map_err(|error| asked.failed(error))?;
+        // Without a pooled buffer, the read is small or huge.
+        let padding = if most < 1 << 20 { 0 } else { ALIGNMENT };
+        bytes.try_reserve_exact(most.saturating_add(padding)).map_err(|error| asked.failed(error))?;
+        let start = padding.min(unaligned(&bytes));
+        bytes.resize(start, 0);
         self.read_all(asked, range, |_, at| pread(self.file.as_fd(), spare_capacity(&mut bytes), at))?;
         // The buffer may be longer than requested, because the allocator may have provided more capacity and the file may have
         // grown.
-        bytes.truncate(most);
-        Ok(Bytes::from(bytes))
+        bytes.truncate(start + most);
+        Ok(Bytes::from(bytes).slice(start..))
     }
 
     /// Calls `read` with the number of bytes that were read, and the place of the next one, until all are read.
