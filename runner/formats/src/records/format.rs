@@ -12,7 +12,7 @@ use penstock_types::spec::ColumnType;
 
 use super::RecordFault;
 use super::json::{Names, members};
-use super::layout::{Layout, Readers, SAMPLE_KEY};
+use super::layout::{LastColumns, Layout, Readers, SAMPLE_KEY};
 use super::part::{Part, Raw};
 use super::rows::{Columns, RowParser, in_words};
 use crate::damage::Damage;
@@ -44,7 +44,8 @@ impl RecordFormat {
     /// A table whose first row names the columns, in the dialect of Python's `csv` module: a value in double quotes may contain
     /// delimiters, line ends and doubled quotes. Values are texts, except in the columns that `types` names.
     pub fn rows(delimiter: u8, types: BTreeMap<String, ColumnType>) -> Self {
-        let layout = Layout::Rows { delimiter, types, readers: Readers::default() };
+        let (readers, last) = (Readers::default(), LastColumns::default());
+        let layout = Layout::Rows { delimiter, types, readers, last };
         Self { layout, key: None, names_objects: false, damage: Damage::default() }
     }
 
@@ -102,10 +103,12 @@ impl RecordFormat {
     /// Columns that a header names.
     pub(super) fn columns(&self, header: &[u8]) -> Result<Arc<Columns>, RecordFault> {
         let mut parser = self.parser();
-        let Some(rows) = &mut parser.rows else { return Ok(Arc::default()) };
-        let columns = rows.columns(header, self.key.as_deref(), self.types()).map(Arc::new);
+        let (Layout::Rows { last, .. }, Some(rows)) = (&self.layout, &mut parser.rows) else {
+            return Ok(Arc::default());
+        };
+        let columns = rows.columns(header, self.key.as_deref(), self.types());
         self.keep(parser);
-        columns
+        columns.map(|columns| last.shared(columns))
     }
 
     /// Fields of the rows of tables with these columns, united by name. Fails if `types` names a column that none of them has.

@@ -371,7 +371,7 @@ pub(super) fn learn_line(
     kinds::learn(learner, &line.text, format.key_name(), format.types(), &|| part.place(line.number))
 }
 
-/// Memory that is kept for the records of an object, in bytes.
+/// Memory that is kept for the records of an object, in bytes. Columns count for each table, also where several share them.
 fn kept_bytes(part: &Part, starts: &[u64], skipped: &[(u64, u64)]) -> u64 {
     let columns = part.columns.as_ref().map_or(0, |columns| columns.bytes());
     PART_BYTES + part.object.held_bytes() + columns + (size_of_val(starts) + size_of_val(skipped)) as u64

@@ -14,17 +14,17 @@ use super::layout::{KeyAndFields, MAX_COLUMNS, SAMPLE_KEY, restart};
 use super::written::{MAX_EXACT, is_inexact};
 
 /// Columns of a table, in order.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Columns(Vec<Column>);
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 struct Column {
     name: Arc<str>,
     becomes: Becomes,
 }
 
 /// Use of a column's values.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Becomes {
     Key,
     Field(ColumnType),
@@ -330,6 +330,19 @@ mod tests {
             values("a,b", &[], b"a,\xff\n").unwrap_err(),
             "is not UTF-8: the first invalid byte is number 3"
         );
+    }
+
+    #[test]
+    fn tables_with_the_same_header_share_its_columns() {
+        let format =
+            super::super::RecordFormat::rows(b',', BTreeMap::from([("b".to_owned(), ColumnType::Int)]));
+        let [first, same, other, again] = ["a,b", "a,\"b\"", "b,a", "a,b"].map(|header| {
+            let columns = format.columns(header.as_bytes()).unwrap();
+            assert_eq!(columns.names().collect::<String>(), header.replace(['"', ','], ""));
+            columns
+        });
+        assert!(Arc::ptr_eq(&first, &same) && !Arc::ptr_eq(&first, &other));
+        assert_eq!(first, again);
     }
 
     #[test]
