@@ -1,5 +1,6 @@
 //! Samples that a source has made together, with those of them that go no further.
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use crate::item::Sample;
@@ -26,6 +27,12 @@ impl Chunk {
     /// No samples, with room for some.
     pub fn with_capacity(samples: usize) -> Self {
         Self { samples: Vec::with_capacity(samples), ended: Vec::new() }
+    }
+
+    /// These samples, with the outcomes of those that are not passed on, by their places.
+    pub fn with_ended(samples: Vec<Sample>, ended: BTreeMap<usize, Outcome>) -> Self {
+        let ended = ended.into_iter().take_while(|(place, _)| *place < samples.len()).collect();
+        Self { samples, ended }
     }
 
     /// Adds a sample that is passed on.
@@ -116,8 +123,9 @@ impl FromIterator<Sample> for Chunk {
 
 impl FromIterator<(Sample, Option<Outcome>)> for Chunk {
     fn from_iter<I: IntoIterator<Item = (Sample, Option<Outcome>)>>(outcomes: I) -> Self {
-        let mut chunk = Self::default();
-        outcomes.into_iter().for_each(|(sample, outcome)| chunk.add(sample, outcome));
+        let outcomes = outcomes.into_iter();
+        let mut chunk = Self::with_capacity(outcomes.size_hint().0);
+        outcomes.for_each(|(sample, outcome)| chunk.add(sample, outcome));
         chunk
     }
 }

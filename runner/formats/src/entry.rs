@@ -81,6 +81,14 @@ impl<'a> Unpacker<'a> {
 
     /// The next entry; `None` if it is damaged.
     pub(crate) fn next(&mut self) -> Option<Entry> {
+        let mut files = Vec::new();
+        self.pass(|field, content| files.push((field, content)))?;
+        let key = str::from_utf8(&self.last.0).ok()?.to_owned();
+        Some(Entry { key, files })
+    }
+
+    /// Passes the next entry, whose files `file` receives; `None` if it is damaged.
+    pub(crate) fn pass(&mut self, mut file: impl FnMut(u32, Range<u64>)) -> Option<()> {
         let (shared, other) = (self.number()?, self.number()?);
         let (shared, other) = (usize::try_from(shared).ok()?, usize::try_from(other).ok()?);
         let (text, rest) = self.rest.split_at_checked(other)?;
@@ -90,21 +98,19 @@ impl<'a> Unpacker<'a> {
         }
         self.last.0.truncate(shared);
         self.last.0.extend_from_slice(text);
-        let key = str::from_utf8(&self.last.0).ok()?.to_owned();
         let count = self.number()?;
         // Each file takes three bytes at least.
         if count > self.rest.len() as u64 / 3 {
             return None;
         }
-        let mut files = Vec::with_capacity(count as usize);
         for _ in 0..count {
             let field = u32::try_from(self.number()?).ok()?;
             let start = self.last.1.checked_add(self.number()?)?.checked_mul(self.alignment)?;
             let end = start.checked_add(self.number()?)?;
             self.last.1 = end.div_ceil(self.alignment);
-            files.push((field, start..end));
+            file(field, start..end);
         }
-        Some(Entry { key, files })
+        Some(())
     }
 
     fn number(&mut self) -> Option<u64> {

@@ -1,11 +1,12 @@
 //! Samples of indexed shards, read by their places.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
-use penstock_engine::chunk::Outcome;
+use penstock_engine::chunk::{Chunk, Outcome};
 use penstock_engine::item::{Origin, Sample};
 use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
 use penstock_engine::ports::SourceFault;
@@ -281,29 +282,31 @@ impl Numbered for IndexedShards {
             let (mut samples, Reads(reads)) = self.plan(epoch, &indexes)?;
             let reads = stream::iter(reads.into_iter().map(|read| self.fetch(read)));
             let fetched: Vec<_> = reads.buffered(self.store.reads().get()).try_collect().await?;
-            let mut outcomes: Vec<Option<Outcome>> = vec![None; samples.len()];
+            let mut ended: BTreeMap<usize, Outcome> = BTreeMap::new();
             for ((place, field), content) in fetched.into_iter().flatten() {
-                if outcomes[place].is_some() {
+                if ended.contains_key(&place) {
                     continue;
                 }
                 let added = match content {
                     Ok(content) => self.decode.add(&mut samples[place], field, content),
                     Err(outcome) => {
-                        outcomes[place] = Some(outcome);
+                        ended.insert(place, outcome);
                         continue;
                     }
                 };
-                match added.map_err(|reason| self.damage.sample(SourceFault::damage(reason))) {
-                    Ok(()) => {}
-                    Err(Ok(outcome)) => outcomes[place] = Some(outcome),
-                    Err(Err(fault)) => {
+                let Err(reason) = added else { continue };
+                match self.damage.sample(SourceFault::damage(reason)) {
+                    Ok(outcome) => {
+                        ended.insert(place, outcome);
+                    }
+                    Err(fault) => {
                         // Files are in the order of the samples: those before it are complete.
                         samples.truncate(place);
-                        return Err(ReadFault { before: samples.into_iter().zip(outcomes).collect(), fault });
+                        return Err(ReadFault { before: Chunk::with_ended(samples, ended), fault });
                     }
                 }
             }
-            Ok(samples.into_iter().zip(outcomes).collect())
+            Ok(Chunk::with_ended(samples, ended))
         }
         .boxed()
     }
