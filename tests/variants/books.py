@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -313,7 +314,7 @@ def check(variant: Variant, outcomes: list[Outcome], parts: list[Part], expected
             variant.differ(f"{form}: refused what is right", "exit code 0", failed[0].errors)
         elif damaged and source.get("on_damage") == "skip" and not expected.refuse and not expected.may and len(parts) > 1:
             world = (source.get("shard") or {}).get("world", 1)
-            if not (world > 1 and "index" not in source) and not (form == "tar" and "missing" in words) and not refuses_policy(words):
+            if not (world > 1 and "index" not in source) and not (form == "tar" and "missing" in words) and not refuses_policy(words) and not all_fail(failed, damaged):
                 variant.differ(f"{form}: ends, although damage is skipped", "exit code 0", failed[0].errors)
         return
     variant.tags.append("delivered")
@@ -355,6 +356,13 @@ def check(variant: Variant, outcomes: list[Outcome], parts: list[Part], expected
 def refuses_policy(words: str) -> bool:
     """True if a policy of `missing` does not fit what damage has left of the data."""
     return "the data set does not have" in words or "cannot fill the field" in words
+
+
+def all_fail(failed: list[Outcome], damaged: list[Part]) -> bool:
+    """True if each run that ended had no other samples in an epoch than damaged ones, which ends it."""
+    counts = [re.search(r"all (\d+) samples of epoch", outcome.errors) for outcome in failed]
+    most = sum(len(part.lost) for part in damaged)
+    return all(count and int(count[1]) <= most for count in counts)
 
 
 def check_values(variant: Variant, samples: list[Sample], expected: Expected, has_damage: bool) -> None:
