@@ -993,8 +993,8 @@ fn a_failed_batch_of_a_million_is_counted_under_the_lock_and_grouped_without_it(
         assert_eq!(reported, SAMPLES);
         let (groups, _) = groups.into_inner().unwrap().listed();
         assert_eq!((groups.len(), groups[0].count), (1, SAMPLES));
-        // Counting takes microseconds, while grouping takes a second.
-        assert!(counting * 100 < booking, "{counting:?} and {booking:?}");
+        // Grouping takes half a second. Under the lock, it would be part of the counting, which takes up to 5 ms.
+        assert!(counting * 10 < booking, "{counting:?} and {booking:?}");
     }
 }
 
