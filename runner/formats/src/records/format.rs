@@ -1,7 +1,7 @@
 //! Form of records, and of the samples made of them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use penstock_engine::chunk::Outcome;
 use penstock_engine::item::{Origin, Sample, Value};
@@ -12,7 +12,7 @@ use penstock_types::spec::ColumnType;
 
 use super::RecordFault;
 use super::json::{Names, members};
-use super::layout::{LastColumns, Layout, Readers, SAMPLE_KEY};
+use super::layout::{Layout, Readers, SAMPLE_KEY};
 use super::part::{Part, Raw};
 use super::rows::{Columns, RowParser, in_words};
 use crate::damage::Damage;
@@ -21,11 +21,28 @@ use crate::damage::Damage;
 #[derive(Clone, Debug)]
 pub struct RecordFormat {
     pub(super) layout: Layout,
+    last: LastColumns,
     /// Member or column that is the key of each sample; `None` for [`SAMPLE_KEY`], which a record may lack.
     key: Option<Arc<str>>,
     /// Set if a number alone does not identify a record.
     names_objects: bool,
     pub(super) damage: Damage,
+}
+
+/// Columns of the header read last. Most tables of a data set have the same: these are kept once, and their names are equal at a glance, since they
+/// are the same text in memory.
+#[derive(Clone, Debug, Default)]
+struct LastColumns(Arc<Mutex<Arc<Columns>>>);
+
+impl LastColumns {
+    /// These columns, or equal ones that were read before.
+    fn shared(&self, columns: Columns) -> Arc<Columns> {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if **last != columns {
+            *last = Arc::new(columns);
+        }
+        last.clone()
+    }
 }
 
 /// Parser of records one after the other.
@@ -38,15 +55,18 @@ impl RecordFormat {
     /// A JSON object on each line. Its members become fields: texts and numbers unchanged, booleans as the ints 0 and 1, arrays and
     /// objects as texts with their JSON. A member that is null is omitted. Members in `types` are of the type there.
     pub fn lines(types: BTreeMap<String, ColumnType>) -> Self {
-        Self { layout: Layout::Lines { types }, key: None, names_objects: false, damage: Damage::default() }
+        Self::of(Layout::Lines { types })
     }
 
     /// A table whose first row names the columns, in the dialect of Python's `csv` module: a value in double quotes may contain
     /// delimiters, line ends and doubled quotes. Values are texts, except in the columns that `types` names.
     pub fn rows(delimiter: u8, types: BTreeMap<String, ColumnType>) -> Self {
-        let (readers, last) = (Readers::default(), LastColumns::default());
-        let layout = Layout::Rows { delimiter, types, readers, last };
-        Self { layout, key: None, names_objects: false, damage: Damage::default() }
+        Self::of(Layout::Rows { delimiter, types, readers: Readers::default() })
+    }
+
+    fn of(layout: Layout) -> Self {
+        let (last, damage) = (LastColumns::default(), Damage::default());
+        Self { layout, last, key: None, names_objects: false, damage }
     }
 
     /// The same with the member or column `key` as the key of each sample, which every record then has. Without a name, it is `key`,
@@ -103,12 +123,10 @@ impl RecordFormat {
     /// Columns that a header names.
     pub(super) fn columns(&self, header: &[u8]) -> Result<Arc<Columns>, RecordFault> {
         let mut parser = self.parser();
-        let (Layout::Rows { last, .. }, Some(rows)) = (&self.layout, &mut parser.rows) else {
-            return Ok(Arc::default());
-        };
+        let Some(rows) = &mut parser.rows else { return Ok(Arc::default()) };
         let columns = rows.columns(header, self.key.as_deref(), self.types());
         self.keep(parser);
-        columns.map(|columns| last.shared(columns))
+        columns.map(|columns| self.last.shared(columns))
     }
 
     /// Fields of the rows of tables with these columns, united by name. Fails if `types` names a column that none of them has.

@@ -7,15 +7,13 @@ use csv_core::ReadRecordResult;
 use penstock_engine::item::Field;
 use penstock_types::spec::ColumnType;
 
-use super::rows::Columns;
-
 /// Layout of an object.
 #[derive(Clone, Debug)]
 pub(super) enum Layout {
     /// A JSON object on each line.
     Lines { types: BTreeMap<String, ColumnType> },
     /// A table with a header.
-    Rows { delimiter: u8, types: BTreeMap<String, ColumnType>, readers: Readers, last: LastColumns },
+    Rows { delimiter: u8, types: BTreeMap<String, ColumnType>, readers: Readers },
 }
 
 /// Name of the member or column that becomes the sample's key unless a document names another.
@@ -26,22 +24,6 @@ pub(super) const MAX_COLUMNS: usize = 1 << 14;
 
 /// Key and fields of a record.
 pub(super) type KeyAndFields = (Option<Arc<str>>, Vec<Field>);
-
-/// Columns of the header read last. Most tables of a data set have the same: these are kept once, and their names are equal at a glance, since they
-/// are the same text in memory.
-#[derive(Clone, Debug, Default)]
-pub(super) struct LastColumns(Arc<Mutex<Arc<Columns>>>);
-
-impl LastColumns {
-    /// These columns, or equal ones that were read before.
-    pub(super) fn shared(&self, columns: Columns) -> Arc<Columns> {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if **last != columns {
-            *last = Arc::new(columns);
-        }
-        last.clone()
-    }
-}
 
 /// Readers of rows that nobody uses: to make one takes as long as to read hundreds of rows.
 #[derive(Clone, Debug, Default)]
