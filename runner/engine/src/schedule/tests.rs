@@ -960,7 +960,8 @@ fn cpu_time(work: impl FnOnce()) -> std::time::Duration {
 #[test]
 fn a_failed_batch_of_a_million_is_counted_under_the_lock_and_grouped_without_it() {
     const SAMPLES: u64 = 1_000_000;
-    for is_lost in [false, true] {
+    // CPU times of counting and of grouping.
+    let times = |is_lost| {
         let stages = vec![
             stage(1, 2, StageRule::Aggregate { size: SAMPLES as usize, drop_last: false }),
             stage(2, 2, pipe(1, Order::Completion, RunsOn::AnyThread)),
@@ -993,8 +994,12 @@ fn a_failed_batch_of_a_million_is_counted_under_the_lock_and_grouped_without_it(
         assert_eq!(reported, SAMPLES);
         let (groups, _) = groups.into_inner().unwrap().listed();
         assert_eq!((groups.len(), groups[0].count), (1, SAMPLES));
-        // Grouping takes half a second. Under the lock, it would be part of the counting, which takes up to 5 ms.
-        assert!(counting * 10 < booking, "{counting:?} and {booking:?}");
+        (counting, booking)
+    };
+    for is_lost in [false, true] {
+        // Counting takes microseconds, while grouping takes half a second. A thread that others interrupt counts for longer, but not each time.
+        let is_short = |(counting, booking)| counting * 100 < booking;
+        assert!((0..3).any(|_| is_short(times(is_lost))), "lost: {is_lost}");
     }
 }
 

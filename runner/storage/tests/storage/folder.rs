@@ -42,6 +42,19 @@ async fn a_folder_is_a_store() {
 }
 
 #[tokio::test]
+async fn reads_of_any_length_give_the_bytes_of_the_file_and_long_ones_start_at_a_cache_line() {
+    let content: Vec<u8> = (0..9_u32 << 20).map(|at| (at % 251) as u8).collect();
+    let (folder, _) = folder_with(&[]);
+    put(folder.path(), "long", &content);
+    let store = open(folder.path());
+    for length in [1, 17_000, 64 << 10, 1 << 20, 8 << 20, (8 << 20) + 1, (9 << 20) - 5] {
+        let read = store.get_range(Arc::from("long"), None, 5..5 + length).await.unwrap();
+        assert!(*read == content[5..5 + length as usize], "{length}");
+        assert!(length < 64 << 10 || read.as_ptr().addr().is_multiple_of(64), "{length}");
+    }
+}
+
+#[tokio::test]
 async fn copies_of_a_file_share_a_part_of_their_tags() {
     let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
     let [one, copy, later] = [0, 0, 1].map(|ms| {
