@@ -1,6 +1,7 @@
 //! Formats that hold many samples in one object: readers, and their indexes.
 
 mod build;
+mod compression;
 mod damage;
 mod entry;
 mod in_order;

@@ -108,11 +108,11 @@ impl Starts {
     }
 }
 
-/// True for names as writers of TFRecord files choose them: `NAME.tfrecord`, also with `s`, `-00000-of-00008` or `.gz` after it.
+/// True for names as writers of TFRecord files choose them: `NAME.tfrecord`, also with `s`, `-00000-of-00008`, `.gz` or `.zst` after it.
 fn is_tfrecord(key: &str) -> bool {
     let Some((_, end)) = key.rsplit_once(".tfrecord") else { return false };
     let end = end.strip_prefix('s').unwrap_or(end);
-    let end = end.strip_suffix(".gz").unwrap_or(end);
+    let end = end.strip_suffix(".gz").or(end.strip_suffix(".zst")).unwrap_or(end);
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let part = end.strip_prefix('-').and_then(|part| part.split_once("-of-"));
     end.is_empty() || part.is_some_and(|(part, of)| is_number(part) && is_number(of))
@@ -228,6 +228,7 @@ mod tests {
             "a.tfrecord.gz",
             "a.tfrecord-00000-of-00128",
             "a.tfrecord-0-of-1.gz",
+            "a.tfrecords.zst",
         ] {
             assert!(is_tfrecord(key), "{key}");
         }

@@ -41,7 +41,7 @@ pub fn tfrecord_samples(
     })
 }
 
-/// Samples of files in order; a record may have `most_bytes`. Files may be compressed with gzip.
+/// Samples of files in order; a record may have `most_bytes`. Files may be compressed with gzip or zstd.
 pub fn tfrecord_stream(
     store: BoundedStore,
     files: Shards,
@@ -62,7 +62,7 @@ pub fn tfrecord_stream(
     )
 }
 
-/// Number of records in files, whose headers are read for this. Files may be compressed with gzip.
+/// Number of records in files, whose headers are read for this. Files may be compressed with gzip or zstd.
 pub async fn count_records(store: &BoundedStore, files: &Shards) -> Result<u64, SourceFault> {
     let mut count = 0;
     for key in files.keys(store).await? {
@@ -107,7 +107,7 @@ impl InOrder for File {
     fn next(&mut self, is_wanted: bool) -> BoxFuture<'_, Result<Option<Made>, SourceFault>> {
         async move {
             let Some(frame) = self.frames.next().await? else { return Ok(None) };
-            let key = numbered_key(&self.frames.object.key, self.read);
+            let key = numbered_key(&self.frames.content.object.key, self.read);
             let mut sample = Sample::new(key, Origin::default());
             self.read += 1;
             if !is_wanted {
@@ -125,15 +125,15 @@ impl InOrder for File {
     }
 
     fn begin(&mut self) {
-        self.frames.begin();
+        self.frames.content.begin();
     }
 
     fn ahead_bytes(&self) -> u64 {
-        self.frames.ahead_bytes()
+        self.frames.content.ahead_bytes()
     }
 
     fn left_bytes(&self) -> u64 {
-        self.frames.left_bytes()
+        self.frames.content.left_bytes()
     }
 }
 

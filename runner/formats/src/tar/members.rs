@@ -56,7 +56,7 @@ struct Extension {
 
 impl Members {
     pub(crate) fn new(object: RangedObject, ahead_bytes: u64, damage: Damage) -> Self {
-        Self { bytes: Sequence::new(object.clone(), ahead_bytes), object, damage, lacks_end: false }
+        Self { bytes: Sequence::new(object.clone(), ahead_bytes, |_| true), object, damage, lacks_end: false }
     }
 
     /// Counts a file that belongs to no sample.

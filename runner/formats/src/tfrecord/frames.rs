@@ -6,7 +6,7 @@ use bytes::Bytes;
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{RangedObject, shown};
 
-use crate::sequence::{InflateFault, Inflated, Sequence};
+use crate::sequence::Sequence;
 
 /// Size of length and checksum in front of a record, in bytes.
 const HEADER: u64 = 12;
@@ -14,78 +14,35 @@ const HEADER: u64 = 12;
 /// Size of the checksum after a record, in bytes.
 const FOOTER: u64 = 4;
 
-/// First bytes of a file that is compressed with gzip.
-const GZIP: &[u8] = &[0x1f, 0x8b, 0x08];
-
-const NO_RECORD: &str =
-    "has a length with a wrong checksum: it is damaged, no TFRecord file, or compressed other than with gzip";
+const NO_RECORD: &str = "has a length with a wrong checksum: it is damaged, no TFRecord file, or compressed other than with gzip or zstd";
 
 /// The frames of a file, in order.
 pub(super) struct Frames {
-    pub(super) object: RangedObject,
-    content: Content,
-    ahead_bytes: u64,
-}
-
-enum Content {
-    Plain(Sequence),
-    Gzip(Box<Inflated>),
+    pub(super) content: Sequence,
 }
 
 impl Frames {
     pub(super) fn new(object: RangedObject, ahead_bytes: u64) -> Self {
-        Self { content: Content::Plain(Sequence::new(object.clone(), ahead_bytes)), object, ahead_bytes }
-    }
-
-    /// Begins to read a file, before its first frame.
-    pub(super) fn begin(&mut self) {
-        if let Content::Plain(content) = &mut self.content {
-            content.begin();
-        }
-    }
-
-    /// Bytes of the file that follow the position.
-    pub(super) fn left_bytes(&self) -> u64 {
-        match &self.content {
-            Content::Plain(content) => content.left_bytes(),
-            Content::Gzip(content) => content.left_bytes(),
-        }
-    }
-
-    pub(super) fn ahead_bytes(&self) -> u64 {
-        match &self.content {
-            Content::Plain(content) => content.ahead_bytes(),
-            Content::Gzip(content) => content.ahead_bytes(),
-        }
-    }
-
-    pub(super) fn is_compressed(&self) -> bool {
-        matches!(self.content, Content::Gzip(_))
+        // The first bytes of a length may be those of a compressed file.
+        let is_plain = |first: &[u8]| first.get(..HEADER as usize).and_then(length).is_some();
+        Self { content: Sequence::new(object, ahead_bytes, is_plain) }
     }
 
     /// Place of the next frame, whose record must then be read or skipped; `None` at the end of the file.
     pub(super) async fn next(&mut self) -> Result<Option<Range<u64>>, SourceFault> {
-        let start = self.position();
-        if self.is_at_end().await? {
-            if start == 0 && self.object.size() == 0 {
+        let start = self.content.position();
+        if self.content.end().await?.is_some() {
+            if start == 0 {
                 return Err(self.fault(0, "is empty: was it written in full?"));
             }
             return Ok(None);
         }
-        let Some(header) = self.take(HEADER).await? else {
+        let Some(header) = self.content.take(HEADER).await? else {
             return Err(self.fault(start, "ends within the length of a record: is it truncated?"));
         };
-        let Some(length) = length(&header) else {
-            if start == 0 && !self.is_compressed() && header.starts_with(GZIP) {
-                let compressed = Sequence::new(self.object.clone(), self.ahead_bytes);
-                self.content = Content::Gzip(Box::new(Inflated::new(compressed)));
-                return Box::pin(self.next()).await;
-            }
-            return Err(self.fault(start, NO_RECORD));
-        };
+        let Some(length) = length(&header) else { return Err(self.fault(start, NO_RECORD)) };
         let end = length.checked_add(HEADER + FOOTER).and_then(|length| start.checked_add(length));
-        // The size of compressed content is not known.
-        let size = if self.is_compressed() { u64::MAX } else { self.object.size() };
+        let size = self.content.size().unwrap_or(u64::MAX);
         let Some(end) = end.filter(|end| *end <= size) else { return Err(self.truncated(start, length)) };
         Ok(Some(start..end))
     }
@@ -102,7 +59,7 @@ impl Frames {
                 format!("has a record of {length} bytes, more than {most_bytes}; raise `buffer_mib`");
             return Err(SourceFault { is_damage: false, ..self.fault(frame.start, &reason) });
         }
-        match self.take(length + FOOTER).await? {
+        match self.content.take(length + FOOTER).await? {
             Some(rest) => Ok(checked(rest)
                 .map_err(|reason| self.fault(frame.start, &format!("has a record that {reason}")))),
             None => Err(self.truncated(frame.start, length)),
@@ -111,60 +68,21 @@ impl Frames {
 
     /// Skips the record of the frame that was returned last.
     pub(super) async fn skip(&mut self, frame: &Range<u64>) -> Result<(), SourceFault> {
-        let length = frame.end - frame.start - HEADER;
-        let skipped = match &mut self.content {
-            Content::Plain(content) => {
-                content.seek(frame.end);
-                Ok(true)
-            }
-            Content::Gzip(content) => content.skip(length).await,
-        };
-        match self.read(skipped)? {
+        self.content.seek(frame.end);
+        match self.content.is_within().await? {
             true => Ok(()),
-            false => Err(self.truncated(frame.start, length - FOOTER)),
+            false => Err(self.truncated(frame.start, frame.end - frame.start - HEADER - FOOTER)),
         }
     }
 
     pub(super) fn fault(&self, at: u64, reason: &str) -> SourceFault {
-        let (key, store) = (shown(&self.object.key), self.object.store.name());
-        let of = if self.is_compressed() { " of its content" } else { "" };
+        let (key, store) = (shown(&self.content.object.key), self.content.object.store.name());
+        let of = if self.content.compression().is_some() { " of its content" } else { "" };
         SourceFault::damage(format!("the TFRecord file {key} in store `{store}`, at byte {at}{of}, {reason}"))
     }
 
     fn truncated(&self, start: u64, length: u64) -> SourceFault {
         self.fault(start, &format!("ends before the {length} bytes of a record: is it truncated?"))
-    }
-
-    fn position(&self) -> u64 {
-        match &self.content {
-            Content::Plain(content) => content.position(),
-            Content::Gzip(content) => content.position(),
-        }
-    }
-
-    async fn is_at_end(&mut self) -> Result<bool, SourceFault> {
-        let found = match &mut self.content {
-            Content::Plain(content) => Ok(content.position() == self.object.size()),
-            Content::Gzip(content) => content.is_at_end().await,
-        };
-        self.read(found)
-    }
-
-    async fn take(&mut self, length: u64) -> Result<Option<Bytes>, SourceFault> {
-        let taken = match &mut self.content {
-            Content::Plain(content) => Ok(content.take(length).await?),
-            Content::Gzip(content) => content.take(length).await,
-        };
-        self.read(taken)
-    }
-
-    fn read<T>(&self, read: Result<T, InflateFault>) -> Result<T, SourceFault> {
-        read.map_err(|fault| match fault {
-            InflateFault::Read(fault) => fault,
-            InflateFault::Damaged(error) => {
-                self.fault(self.position(), &format!("cannot be decompressed: {error}; is it truncated?"))
-            }
-        })
     }
 }
 

@@ -46,15 +46,14 @@ pub(crate) async fn scan(
 
 async fn next_entry(frames: &mut Frames, learner: &mut Learner) -> Result<Option<Entry>, SourceFault> {
     let Some(frame) = frames.next().await? else { return Ok(None) };
-    if frames.is_compressed() {
-        let reason = "is compressed as a whole, so that its records cannot be found: decompress it, or read it without an index";
-        return Err(SourceFault { is_damage: false, ..frames.fault(frame.start, reason) });
+    if let Some(fault) = frames.content.no_index() {
+        return Err(fault);
     }
     if frame.end - frame.start > MAX_LEARNT {
         frames.skip(&frame).await?;
     } else if let Ok(record) = frames.record(&frame, MAX_LEARNT).await? {
         // A damaged record fails where it is read.
-        let at = || format!("the record at byte {} of {}", frame.start, shown(&frames.object.key));
+        let at = || format!("the record at byte {} of {}", frame.start, shown(&frames.content.object.key));
         fields::learn(learner, &record, &at).map_err(|fault| SourceFault::new(fault.to_string(), None))?;
     }
     Ok(Some(Entry { key: String::new(), files: vec![(0, frame)] }))

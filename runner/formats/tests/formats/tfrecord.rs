@@ -1,7 +1,7 @@
 //! Tests of TFRecord files.
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -294,25 +294,67 @@ async fn each_truncation_and_many_changes_of_a_file_are_found() {
 
 #[tokio::test]
 async fn a_compressed_file_is_streamed_but_not_indexed_and_its_damage_is_found() {
-    let whole = file("gzip.tfrecord.gz");
-    let [(samples, fault), (_, refused)] = faults(whole.clone(), examples()).await;
-    assert_eq!((samples, &*fault), (5, ""));
-    assert!(refused.ends_with("decompress it, or read it without an index"), "{refused}");
-    for length in 3..whole.len() {
-        let [(_, fault), _] = faults(whole[..length].to_vec(), examples()).await;
-        assert!(!fault.is_empty(), "{length}");
+    let plain = unzipped(&file("gzip.tfrecord.gz"));
+    let compressors: [(&str, fn(&[u8]) -> Vec<u8>); 2] = [("gzip", gzip), ("zstd", zstd)];
+    for (name, compress) in compressors {
+        let whole = compress(&plain);
+        let [(samples, fault), (_, refused)] = faults(whole.clone(), examples()).await;
+        assert_eq!((samples, &*fault), (5, ""));
+        let reason = format!("is compressed with {name} as a whole");
+        assert!(
+            refused.contains(&reason) && refused.ends_with("in order, without an index and `shuffle`"),
+            "{refused}"
+        );
+        for length in 4..whole.len() {
+            let [(_, fault), _] = faults(whole[..length].to_vec(), examples()).await;
+            assert!(
+                fault.contains(&format!("ends within its {name} data: is it truncated?")),
+                "{length} {fault}"
+            );
+        }
+        // Content that is cut before it is compressed.
+        for length in 1..plain.len() {
+            let [(samples, fault), _] = faults(compress(&plain[..length]), examples()).await;
+            assert!(
+                samples < 5 && (fault.is_empty() || fault.contains("is it truncated?")),
+                "{length} {fault}"
+            );
+        }
+        // Two members are one file; zeros that become 64 MiB are refused before they take memory.
+        let [(samples, fault), _] = faults([&whole[..], &whole].concat(), examples()).await;
+        assert_eq!((samples, &*fault), (10, ""));
+        let bomb = [&frame(64 << 20, b"")[..12], &vec![0; 64 << 20]].concat();
+        let [(_, fault), _] = faults(compress(&bomb), examples()).await;
+        assert!(
+            fault.ends_with("has a record of 67108864 bytes, more than 1048576; raise `buffer_mib`"),
+            "{fault}"
+        );
     }
-    // Two members are one file; zeros that become 64 MiB are refused before they take memory.
-    let [(samples, fault), _] = faults([&whole[..], &whole].concat(), examples()).await;
-    assert_eq!((samples, &*fault), (10, ""));
+    // The length of a first record may look like compressed content.
+    let lengths = [0x0008_8b1f, 0xfd2f_b528];
+    let [(samples, fault), _] = faults(framed(&vec![0; lengths[0]]), RecordFields::Bytes).await;
+    assert_eq!((samples, &*fault), (1, ""));
+    let [(_, fault), _] = faults(frame(lengths[1] as u64, b""), RecordFields::Bytes).await;
+    assert!(fault.contains("ends before the 4247762216 bytes of a record"), "{fault}");
+    let [(_, fault), _] = faults(b"BZh91AY&SY......".to_vec(), RecordFields::Bytes).await;
+    assert!(fault.contains("is compressed with bzip2, which is not read: decompress it, or"), "{fault}");
+}
+
+fn gzip(content: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-    encoder.write_all(&frame(64 << 20, b"")[..12]).unwrap();
-    std::io::copy(&mut std::io::Read::take(std::io::repeat(0), 64 << 20), &mut encoder).unwrap();
-    let [(_, fault), _] = faults(encoder.finish().unwrap(), examples()).await;
-    assert!(
-        fault.ends_with("has a record of 67108864 bytes, more than 1048576; raise `buffer_mib`"),
-        "{fault}"
-    );
+    encoder.write_all(content).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zstd(content: &[u8]) -> Vec<u8> {
+    zstd::encode_all(content, 3).unwrap()
+}
+
+/// Content of a file that is compressed with gzip.
+fn unzipped(file: &[u8]) -> Vec<u8> {
+    let mut content = Vec::new();
+    flate2::read::GzDecoder::new(file).read_to_end(&mut content).unwrap();
+    content
 }
 
 #[tokio::test]
