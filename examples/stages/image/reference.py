@@ -178,6 +178,65 @@ def jpegs():
     yield "motion.jpg", motion
 
 
+def bmp(image, bits, header=40, compression=0, masks=(), colours=b"", down=False, runs=None):
+    """A BMP that Pillow cannot write. Pixels of 16 and 32 bits have their colours at the places of the masks."""
+    import struct
+
+    pixels = np.asarray(image).astype(np.uint32)
+    if pixels.ndim == 3:
+        lowest = [(mask & -mask).bit_length() - 1 for mask in masks]
+        scale = [(mask >> low) / 255 for mask, low in zip(masks, lowest)]
+        pixels = sum((pixels[..., at] * scale[at]).round().astype(np.uint32) << lowest[at] for at in range(3))
+    pixels = pixels if down else pixels[::-1]
+    if runs:
+        rows = b"".join(runs(row.tolist()) + b"\0\0" for row in pixels) + b"\0\1"
+    elif bits < 8:
+        rows = b"".join(int("".join(f"{index:0{bits}b}" for index in row).ljust(-(-len(row) * bits // 32) * 32, "0"), 2).to_bytes(-(-len(row) * bits // 32) * 4) for row in pixels)
+    else:
+        rows = b"".join((data := row.astype(f"<u{bits // 8}").tobytes()) + bytes(-len(data) % 4) for row in pixels)
+    height = -image.height if down else image.height
+    if header == 12:
+        info = struct.pack("<IHHHH", 12, image.width, height, 1, bits)
+    else:
+        info = struct.pack("<IiiHHIIiiII", header, image.width, height, 1, bits, compression, len(rows), 2835, 2835, 0, 0)
+        written = struct.pack(f"<{len(masks)}I", *masks) if compression == 3 else b""
+        info += written if header == 40 else written.ljust(header - 40, b"\0")
+    start = 14 + len(info) + len(colours)
+    return b"BM" + struct.pack("<IHHI", start + len(rows), 0, 0, start) + info + colours + rows
+
+
+def run_lengths(row, nibbles=False):
+    """A row in pieces: runs of equal pixels, and pixels one by one."""
+    made = b""
+    for at in range(0, len(row), 7):
+        part = row[at : at + 7]
+        if len(part) > 2 and at % 2:
+            packed = bytes(part) if not nibbles else bytes.fromhex("".join(f"{index:x}" for index in part).ljust(-(-len(part) // 2) * 2, "0"))
+            made += bytes([0, len(part)]) + packed + bytes(len(packed) % 2)
+        else:
+            made += b"".join(bytes([1, index << 4 if nibbles else index]) for index in part)
+    return made
+
+
+def bmps():
+    """Small BMPs of unusual kinds."""
+    image = picture(37, 23, 6)
+    yield "short-555.bmp", bmp(image, 16, masks=[0x7C00, 0x3E0, 0x1F])
+    yield "short-565.bmp", bmp(image, 16, 124, 3, [0xF800, 0x7E0, 0x1F], down=True)
+    yield "short-565-40.bmp", bmp(image, 16, 40, 3, [0xF800, 0x7E0, 0x1F])
+    yield "masks-32.bmp", bmp(image, 32, 56, 3, [0xFF000000, 0xFF0000, 0xFF00, 0xFF])
+    for bits, header, down in [(4, 12, False), (8, 108, True)]:
+        indexed = image.convert("P", palette=Image.Palette.ADAPTIVE, colors=1 << bits)
+        table = np.zeros((1 << bits, 3 if header == 12 else 4), np.uint8)
+        stored = np.array(indexed.getpalette()[: 3 << bits], np.uint8).reshape(-1, 3)[:, ::-1]
+        table[: len(stored), :3] = stored
+        if header == 12:
+            yield "old-4.bmp", bmp(indexed, bits, header, colours=table.tobytes())
+            table = np.pad(table, [(0, 0), (0, 1)])
+        pack = lambda row, bits=bits: run_lengths(row, bits == 4)
+        yield f"runs-{bits}.bmp", bmp(indexed, bits, 40, 2 if bits == 4 else 1, colours=table.tobytes(), down=down, runs=pack)
+
+
 def files():
     """Small files of all kinds."""
     image = picture(61, 47, 1)
@@ -217,6 +276,7 @@ def files():
     yield "colour.bmp", saved(image, "BMP")
     yield "palette.bmp", saved(palette, "BMP")
     yield "bits.bmp", saved(image.convert("1"), "BMP")
+    yield from bmps()
 
 
 def opened(file):

@@ -12,6 +12,7 @@ use crate::view::View;
 use orientation::Orientation;
 
 mod bmp;
+mod bmp_runs;
 mod gif;
 pub(crate) mod orientation;
 mod png;

@@ -106,7 +106,19 @@ fn damaged_files_never_cause_a_panic() {
         ("PNG", &["colour.png", "palette-transparent.png", "colour-16.png", "bits.png", "orientation.png"]),
         ("WebP", &["lossy.webp", "lossless.webp", "transparent.webp", "orientation.webp"]),
         ("GIF", &["still.gif", "animated.gif"]),
-        ("BMP", &["colour.bmp", "palette.bmp", "bits.bmp"]),
+        (
+            "BMP",
+            &[
+                "colour.bmp",
+                "palette.bmp",
+                "bits.bmp",
+                "short-565.bmp",
+                "masks-32.bmp",
+                "old-4.bmp",
+                "runs-4.bmp",
+                "runs-8.bmp",
+            ],
+        ),
     ];
     for (kind, names) in kinds {
         let mut rng = Item::new(kind).with_seed(7).rng();
