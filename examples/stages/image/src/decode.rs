@@ -16,6 +16,7 @@ mod bmp_runs;
 mod gif;
 pub(crate) mod orientation;
 mod png;
+mod png_metadata;
 mod webp;
 
 /// Memory that an image may take, in bytes, with its file: less than the memory of a stage by default.
@@ -42,12 +43,13 @@ pub(crate) struct File<'a> {
 }
 
 impl<'a> File<'a> {
-    /// Reads the header. The orientation is read from the EXIF metadata only with `orient`.
+    /// Reads the header. The orientation is read from the metadata only with `orient`.
     pub(crate) fn open(bytes: &'a [u8], orient: bool) -> Result<Self> {
         let format = Format::of(bytes)?;
         let (stored, orientation) = match format {
             Format::Jpeg => jpeg::header(bytes)?,
-            Format::Png => png::header(bytes)?,
+            Format::Png if orient => (png::header(bytes)?, png_metadata::orientation(bytes)?),
+            Format::Png => (png::header(bytes)?, Orientation::default()),
             Format::WebP => webp::header(bytes)?,
             Format::Gif => (gif::header(bytes)?, Orientation::default()),
             Format::Bmp => (bmp::header(bytes)?, Orientation::default()),

@@ -45,7 +45,7 @@ pub struct Settings {
     /// By default, every image is decoded at its full size, as in torchvision.
     #[param(default = false)]
     pub draft: bool,
-    /// Turns photos upright by the orientation in their EXIF metadata, as `ImageOps.exif_transpose` in Pillow.
+    /// Turns photos upright by the orientation in their EXIF or XMP metadata, as `ImageOps.exif_transpose` in Pillow.
     #[param(default = true)]
     pub apply_exif_orientation: bool,
 }

@@ -10,6 +10,7 @@ mod bmps;
 mod damage;
 mod jpegs;
 mod order;
+mod orientations;
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)

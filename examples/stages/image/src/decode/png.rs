@@ -3,7 +3,6 @@
 use penstock_guest::prelude::*;
 use png::{Decoder, Limits, Reader, Transformations};
 
-use super::orientation::Orientation;
 use crate::image::Image;
 use crate::step::Size;
 
@@ -15,12 +14,18 @@ fn open(png: &[u8]) -> Result<Reader<std::io::Cursor<&[u8]>>> {
     decoder.read_info().context("the PNG is damaged")
 }
 
-pub(super) fn header(png: &[u8]) -> Result<(Size, Orientation)> {
+pub(super) fn header(png: &[u8]) -> Result<Size> {
+    // The size is the first thing in a file, and checked before the decoder takes memory.
+    if let Some(&[b'I', b'H', b'D', b'R', w0, w1, w2, w3, h0, h1, h2, h3]) =
+        png.get(12..).and_then(<[u8]>::first_chunk)
+    {
+        let [width, height] = [[w0, w1, w2, w3], [h0, h1, h2, h3]].map(u32::from_be_bytes);
+        super::check(png, width.into(), height.into(), 4)?;
+    }
     let reader = open(png)?;
     let info = reader.info();
     // A row at a time is stored with all its bits.
-    let size = super::check(png, info.width.into(), info.height.into(), 4)?;
-    Ok((size, info.exif_metadata.as_deref().map_or_else(Orientation::default, Orientation::read)))
+    super::check(png, info.width.into(), info.height.into(), 4)
 }
 
 pub(super) fn decode(png: &[u8]) -> Result<Image> {

@@ -3,7 +3,7 @@
 use image_webp::WebPDecoder;
 use penstock_guest::prelude::*;
 
-use super::orientation::Orientation;
+use super::orientation::{Orientation, PREFIX};
 use crate::image::Image;
 use crate::step::Size;
 
@@ -14,26 +14,48 @@ fn open(webp: &[u8]) -> Result<WebPDecoder<std::io::Cursor<&[u8]>>> {
 }
 
 pub(super) fn header(webp: &[u8]) -> Result<(Size, Orientation)> {
-    let mut decoder = open(webp)?;
+    let decoder = open(webp)?;
     let (width, height) = decoder.dimensions();
     let animated = u64::from(decoder.is_animated()) * 8;
     let size = super::check(webp, width.into(), height.into(), 8 + animated)?;
     check_frames(webp.get(12..).unwrap_or_default(), size, false)?;
-    let orientation = decoder
-        .exif_metadata()
-        .ok()
-        .flatten()
-        .map(|exif| Orientation::read(exif.strip_prefix(b"Exif\0\0").unwrap_or(&exif)));
-    Ok((size, orientation.unwrap_or_default()))
+    Ok((size, orientation(webp)))
+}
+
+/// Orientation in the metadata, which the first chunk of a file announces. Chunks behind the stated end of the file do not count.
+fn orientation(webp: &[u8]) -> Orientation {
+    const FLAGS: usize = 20;
+    const HAS_EXIF: u8 = 0x08;
+    const HAS_XMP: u8 = 0x04;
+    let flags = match webp.get(12..16) {
+        Some(b"VP8X") => webp.get(FLAGS).copied().unwrap_or(0),
+        _ => 0,
+    };
+    let stated = webp.get(4..).and_then(<[u8]>::first_chunk).map_or(0, |length| u32::from_le_bytes(*length));
+    let end = webp.len().min((stated as usize).saturating_add(8));
+    let of = |name: &[u8; 4], flag: u8| {
+        let found = || chunks(webp.get(12..end).unwrap_or_default()).find(|(own, _)| own == name);
+        (flags & flag != 0).then(found).flatten().map(|(_, content)| content)
+    };
+    let exif = of(b"EXIF", HAS_EXIF).map(|exif| exif.strip_prefix(PREFIX).unwrap_or(exif));
+    Orientation::of(exif, of(b"XMP ", HAS_XMP))
+}
+
+/// Names and contents of the chunks of a file, which may be cut.
+fn chunks(mut bytes: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
+    std::iter::from_fn(move || {
+        let (&[a, b, c, d, l0, l1, l2, l3], rest) = bytes.split_first_chunk::<8>()?;
+        let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+        bytes = rest.get(length.saturating_add(length % 2)..).unwrap_or_default();
+        Some(([a, b, c, d], &rest[..length.min(rest.len())]))
+    })
 }
 
 /// Fails if a lossy frame in these chunks is larger than the image: the decoder allocates the frame before it compares the sizes.
-fn check_frames(mut chunks: &[u8], size: Size, in_animation: bool) -> Result<()> {
-    while let Some((&[a, b, c, d, l0, l1, l2, l3], rest)) = chunks.split_first_chunk::<8>() {
-        let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
-        let content = &rest[..length.min(rest.len())];
-        match (&[a, b, c, d], content) {
-            (b"VP8 ", &[_, _, _, 0x9d, 0x01, 0x2a, w0, w1, h0, h1, ..]) => {
+fn check_frames(bytes: &[u8], size: Size, in_animation: bool) -> Result<()> {
+    for chunk in chunks(bytes) {
+        match chunk {
+            (name, &[_, _, _, 0x9d, 0x01, 0x2a, w0, w1, h0, h1, ..]) if name == *b"VP8 " => {
                 let [width, height] = [[w0, w1], [h0, h1]].map(|length| u16::from_le_bytes(length) & 0x3fff);
                 ensure!(
                     u32::from(width) <= size.width && u32::from(height) <= size.height,
@@ -41,12 +63,11 @@ fn check_frames(mut chunks: &[u8], size: Size, in_animation: bool) -> Result<()>
                 );
             }
             // A frame of an animation: its place and duration, then chunks.
-            (b"ANMF", frame) if !in_animation => {
+            (name, frame) if name == *b"ANMF" && !in_animation => {
                 check_frames(frame.get(16..).unwrap_or_default(), size, true)?
             }
             _ => {}
         }
-        chunks = rest.get(length.saturating_add(length % 2)..).unwrap_or_default();
     }
     Ok(())
 }

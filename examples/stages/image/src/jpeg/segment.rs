@@ -1,31 +1,49 @@
 //! Segments of a JPEG, and its size and orientation, which they hold.
 
+use std::borrow::Cow;
+
 use penstock_guest::prelude::*;
 
-use crate::decode::orientation::Orientation;
+use crate::decode::orientation::{Orientation, PREFIX};
 use crate::step::Size;
 
-/// Size and orientation of the stored image.
+/// Text before XMP metadata.
+const XMP: &[u8] = b"http://ns.adobe.com/xap/1.0/\0";
+
+/// Size and orientation of the stored image. Segments up to the first scan may hold metadata: those of EXIF are joined, and of XMP the
+/// last ones count.
 pub(crate) fn header(jpeg: &[u8]) -> Result<(Size, Orientation)> {
-    let mut orientation = None;
+    let (mut exif, mut xmp) = (None::<Cow<[u8]>>, None);
+    let mut frame = None;
     let mut rest = &jpeg[2..];
-    let frame = loop {
-        let Some((kind, segment, after)) = segment(rest) else { return Err(truncated(jpeg.len())) };
+    while let Some((kind, segment, after)) = segment(rest) {
         match kind {
             // All frames: baseline, progressive, arithmetic and the rest; not the tables among them.
-            0xc0..=0xcf if !matches!(kind, 0xc4 | 0xc8 | 0xcc) => break segment,
-            0xe1 if orientation.is_none() => {
-                orientation = segment.strip_prefix(b"Exif\0\0").map(Orientation::read);
+            0xc0..=0xcf if !matches!(kind, 0xc4 | 0xc8 | 0xcc) => {
+                frame.get_or_insert(segment);
             }
-            0xd9 | 0xda => bail!("the JPEG is corrupt: its first scan precedes its size"),
+            0xe1 => {
+                if let Some(part) = segment.strip_prefix(PREFIX) {
+                    match &mut exif {
+                        None => exif = Some(Cow::Borrowed(part)),
+                        Some(exif) => exif.to_mut().extend_from_slice(part),
+                    }
+                } else if let Some(text) = segment.strip_prefix(XMP) {
+                    xmp = Some(text);
+                }
+            }
+            0xd9 | 0xda if frame.is_none() => bail!("the JPEG is corrupt: its first scan precedes its size"),
+            0xd9 | 0xda => break,
             _ => {}
         }
         rest = after;
+    }
+    let Some(&[_, h1, h0, w1, w0]) = frame.and_then(<[u8]>::first_chunk) else {
+        return Err(truncated(jpeg.len()));
     };
-    let Some(&[_, h1, h0, w1, w0]) = frame.first_chunk() else { return Err(truncated(jpeg.len())) };
     let size =
         Size::checked(u16::from_be_bytes([w1, w0]).into(), u16::from_be_bytes([h1, h0]).into(), "the image")?;
-    Ok((size, orientation.unwrap_or_default()))
+    Ok((size, Orientation::of(exif.as_deref(), xmp)))
 }
 
 /// First segment: its kind, its content, and the data after it.

@@ -73,7 +73,7 @@ fn bombs_are_refused_by_their_header() {
 }
 
 /// Checksum of a PNG's chunk.
-fn crc(bytes: &[u8]) -> u32 {
+pub(super) fn crc(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |sum, &byte| {
         (0..8).fold(sum ^ u32::from(byte), |sum, _| (sum >> 1) ^ (0xedb8_8320 & (sum & 1).wrapping_neg()))
     })
