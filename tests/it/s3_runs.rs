@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use penstock_pipeline::Stores;
-use penstock_s3_server::{Fault, Latency, Rclone, Server, Settings, Trouble};
+use penstock_s3_server::{Fault, Latency, Mode, Rclone, Server, Settings, Trouble};
 use penstock_tests::{Call, Folder, lines, photos};
 use penstock_types::config::DatasetConfig;
 use penstock_types::run::{FailureRecord, RunSnapshot};
@@ -24,9 +24,11 @@ fn bucket() -> Server {
 }
 
 fn bucket_that_answers_after(usual: Duration) -> Server {
-    let latency = Latency { usual, ..Latency::default() };
-    let server =
-        Server::start(Settings { bucket: "playground".to_owned(), latency, ..Settings::default() }).unwrap();
+    bucket_with(Settings { latency: Latency { usual, ..Latency::default() }, ..Settings::default() })
+}
+
+fn bucket_with(settings: Settings) -> Server {
+    let server = Server::start(Settings { bucket: "playground".to_owned(), ..settings }).unwrap();
     let mut keys = Vec::new();
     for (key, bytes) in files(photos(), "") {
         keys.push(format!("scratch/photos/{key}"));
@@ -191,6 +193,24 @@ fn credentials_that_expire_end_the_run_and_a_resumed_one_reads_the_rest() {
 }
 
 #[test]
+fn credentials_that_are_replaced_meanwhile_lose_no_sample() {
+    let folder = Folder::new();
+    let modes = vec![Mode::Token { requests: 30, file: folder.join("keys") }];
+    let server = bucket_with(Settings { modes, ..Settings::default() });
+    let config = json!({ "stores": { "photos": { "s3": {
+        "bucket": "playground", "endpoint": server.endpoint(), "region": "us-east-1", "credentials_file": "keys"
+    } } } });
+    let config = folder.write("penstock.json", config.to_string());
+    let document = folder.document(&json!({
+        "source": { "list": { "store": "photos", "prefix": "scratch/photos/", "epochs": 2 } },
+        "stages": [{ "fetch": { "concurrency": 4 } }]
+    }));
+    let call = Call::run(&document).argument("--config").argument(config).json();
+    let total = call.finish().exits(0).snapshot().ledger.total;
+    assert_eq!((total.delivered, total.skipped), (200, 0));
+}
+
+#[test]
 fn a_check_of_stores_finds_a_bucket_that_does_not_exist_and_rights_that_are_missing() {
     let server = bucket();
     let folder = Folder::new();
@@ -236,7 +256,8 @@ fn a_bucket_without_any_credentials_says_so() {
     let call = Call::run(&document).argument("--config").argument(config);
     let call = call.variable("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata).variable("HOME", folder.path());
     let told = call.finish().exits(1).stderr;
-    assert!(told.contains("no credentials were found; set AWS_ACCESS_KEY_ID"), "{told}");
+    assert!(told.contains("no credentials were found in the environment, the profile, "), "{told}");
+    assert!(told.contains("; a public bucket needs `\"anonymous\": true`"), "{told}");
 }
 
 #[test]

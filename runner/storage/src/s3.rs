@@ -5,6 +5,7 @@ mod attempts;
 mod bucket;
 mod client;
 mod connection;
+mod credentials;
 mod failure;
 mod list;
 mod read;

@@ -21,6 +21,8 @@ use s3s::dto::{
 };
 use s3s::{Body, S3, S3Error, S3ErrorCode, S3Request, S3Response, S3Result, s3_error};
 
+use crate::mode::Order;
+
 /// Handling of `If-Match` and `If-None-Match`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Conditions {
@@ -40,9 +42,13 @@ pub(crate) struct Bucket {
     conditions: Conditions,
     /// Maximum number of keys on one page of a listing.
     page: usize,
+    order: Order,
     objects: Arc<Mutex<BTreeMap<String, Object>>>,
     versions: Arc<AtomicU64>,
 }
+
+/// A key with its object.
+type Entry = (String, Object);
 
 #[derive(Clone)]
 struct Object {
@@ -59,8 +65,35 @@ enum Content {
 }
 
 impl Bucket {
-    pub(crate) fn new(name: &str, conditions: Conditions, page: usize) -> Self {
-        Self { name: Arc::from(name), conditions, page, objects: Arc::default(), versions: Arc::default() }
+    pub(crate) fn new(name: &str, conditions: Conditions, page: usize, order: Order) -> Self {
+        let name = Arc::from(name);
+        Self { name, conditions, page, order, objects: Arc::default(), versions: Arc::default() }
+    }
+
+    /// A page of a listing that is in another order than that of S3. `token` is the number of keys before it.
+    fn unsorted_page(&self, prefix: &str, token: Option<&str>, most: usize) -> (Vec<Entry>, Option<String>) {
+        let mut found: Vec<Entry> = {
+            let objects = self.objects();
+            let found = objects.range::<String, _>((Bound::Included(prefix.to_owned()), Bound::Unbounded));
+            let found = found.take_while(|(key, _)| key.starts_with(prefix));
+            found.map(|(key, object)| (key.clone(), object.clone())).collect()
+        };
+        match self.order {
+            Order::Reversed => found.reverse(),
+            Order::Shuffled => found.sort_by_key(|(key, _)| crc32fast::hash(key.as_bytes())),
+            Order::PagesReversed => {
+                found = found.chunks(most).rev().flatten().cloned().collect();
+            }
+            Order::Sorted | Order::Repeated | Order::Endless => {}
+        }
+        let start: usize = token.and_then(|token| token.parse().ok()).unwrap_or_default();
+        let from = if self.order == Order::Repeated { start.saturating_sub(1) } else { start };
+        let end = found.len().min(start + most);
+        let next = match end < found.len() {
+            true => Some(end),
+            false => (self.order == Order::Endless).then_some(0),
+        };
+        (found.drain(from.min(end)..end).collect(), next.map(|next| next.to_string()))
     }
 
     /// Adds the current files below `root`.
@@ -155,6 +188,11 @@ impl Object {
             }
             _ => None,
         }
+    }
+
+    fn listed(&self, key: String) -> S3Result<Listed> {
+        let (size, e_tag) = (Some(length(self.size)?), Some(self.etag()));
+        Ok(Listed { key: Some(key), size, e_tag, ..Listed::default() })
     }
 
     async fn read(&self, range: Range<u64>) -> io::Result<Bytes> {
@@ -255,6 +293,19 @@ impl S3 for Bucket {
         let after = input.continuation_token.as_ref().or(input.start_after.as_ref());
         let most =
             input.max_keys.and_then(|most| usize::try_from(most).ok()).unwrap_or(self.page).min(self.page);
+        if self.order != Order::Sorted && input.delimiter.is_none() {
+            let token = input.continuation_token.as_deref();
+            let (page, next) = self.unsorted_page(&prefix, token, most);
+            return Ok(S3Response::new(ListObjectsV2Output {
+                is_truncated: Some(next.is_some()),
+                next_continuation_token: next,
+                contents: Some(
+                    page.iter().map(|(key, object)| object.listed(encoded(key))).collect::<S3Result<_>>()?,
+                ),
+                encoding_type: Some(EncodingType::from_static(EncodingType::URL)),
+                ..ListObjectsV2Output::default()
+            }));
+        }
         let start = match after {
             Some(after) if *after >= prefix => Bound::Excluded(after.clone()),
             _ => Bound::Included(prefix.clone()),
@@ -286,14 +337,7 @@ impl S3 for Bucket {
         let is_encoded = input.encoding_type.as_ref().is_some_and(|kind| kind.as_str() == EncodingType::URL);
         let contents: S3Result<Vec<Listed>> = page
             .iter()
-            .map(|(key, object)| {
-                Ok(Listed {
-                    key: Some(if is_encoded { encoded(key) } else { (*key).clone() }),
-                    size: Some(length(object.size)?),
-                    e_tag: Some(object.etag()),
-                    ..Listed::default()
-                })
-            })
+            .map(|(key, object)| object.listed(if is_encoded { encoded(key) } else { (*key).clone() }))
             .collect();
         let output = ListObjectsV2Output {
             key_count: i32::try_from(page.len()).ok(),

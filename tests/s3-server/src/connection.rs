@@ -1,5 +1,6 @@
 //! One connection: records its requests, and injects faults into its responses.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,7 +13,9 @@ use futures::stream;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Frame, Incoming};
-use hyper::header::{CONTENT_LENGTH, HeaderName, HeaderValue, IF_MATCH, RANGE, RETRY_AFTER};
+use hyper::header::{
+    AUTHORIZATION, CONTENT_LENGTH, DATE, HeaderName, HeaderValue, IF_MATCH, RANGE, RETRY_AFTER,
+};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -22,6 +25,7 @@ use rustix::net::sockopt::set_socket_linger;
 use tokio::net::TcpStream;
 
 use crate::fault::Trouble;
+use crate::mode::Refusal;
 use crate::server::{Seen, Shared};
 
 const CRC32: HeaderName = HeaderName::from_static("x-amz-checksum-crc32");
@@ -62,16 +66,22 @@ async fn answer(
         key: shared.key(request.uri().path()),
         range: header(RANGE),
         if_match: header(IF_MATCH),
+        query: request.uri().query().unwrap_or_default().to_owned(),
+        authorization: header(AUTHORIZATION),
+        headers: amz_headers(&request),
         port: peer.port(),
         trouble: None,
     });
     let clock = MonotonicClock::start();
     let arrival = clock.now();
     let soon = shared.timer.sleep(latency.saturating_sub(WAKE_UP));
-    let answer = match trouble {
+    let mut answer = match trouble {
         None => answer_well(request, &shared).await,
         Some(trouble) => answer_badly(request, &shared, trouble, &socket).await,
     };
+    if let (Ok(answer), Some(date)) = (&mut answer, shared.date()) {
+        answer.headers_mut().insert(DATE, HeaderValue::try_from(date)?);
+    }
     if !latency.is_zero() {
         soon.await;
         while Duration::from_nanos(clock.now() - arrival) < latency {
@@ -106,7 +116,11 @@ fn paced(body: UnsyncBoxBody<Bytes, Failure>, shared: Arc<Shared>) -> UnsyncBoxB
 }
 
 async fn answer_well(request: Request<Incoming>, shared: &Shared) -> Result<Answer, Failure> {
-    let request = request.map(s3s::Body::from);
+    let (parts, body) = request.into_parts();
+    if let Some(refusal) = shared.refusal(&parts) {
+        return refused(refusal);
+    }
+    let request = Request::from_parts(parts, s3s::Body::from(body));
     let answer = shared.service.call(request).await.map_err(|error| format!("{error:?}"))?;
     Ok(answer.map(|body| UnsyncBoxBody::new(body.map_err(Failure::from))))
 }
@@ -194,12 +208,26 @@ async fn answer_badly(
     Ok(Response::from_parts(head, body))
 }
 
+fn amz_headers(request: &Request<Incoming>) -> BTreeMap<String, String> {
+    let headers = request.headers().iter().filter(|(name, _)| name.as_str().starts_with("x-amz-"));
+    headers
+        .map(|(name, value)| (name.to_string(), String::from_utf8_lossy(value.as_bytes()).into()))
+        .collect()
+}
+
 /// Creates an error response in the format of S3.
-fn error(status: u16, code: &str) -> Result<Answer, Failure> {
+fn error(status: u16, code: &'static str) -> Result<Answer, Failure> {
+    refused(Refusal { status, code, headers: Vec::new(), more: String::new() })
+}
+
+fn refused(Refusal { status, code, headers, more }: Refusal) -> Result<Answer, Failure> {
     let text = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>{code}</Code><Message>Made to fail.</Message></Error>"
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>{code}</Code><Message>Made to fail.</Message>{more}</Error>"
     );
-    Ok(Response::builder().status(status).body(whole(Bytes::from(text)))?)
+    let answer = headers
+        .into_iter()
+        .fold(Response::builder().status(status), |answer, (name, value)| answer.header(name, value));
+    Ok(answer.body(whole(Bytes::from(text)))?)
 }
 
 /// Creates a page of a listing without keys that announces another page, alternating between two continuation tokens.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use bytes::Bytes;
 use clap::Parser;
-use penstock_s3_server::{Conditions, Latency, Server, Settings};
+use penstock_s3_server::{Conditions, Latency, Mode, Server, Settings};
 
 /// Serve a folder, or an empty bucket, as S3 on 127.0.0.1. Prints its address and serves until it is killed.
 #[derive(Parser)]
@@ -38,6 +38,12 @@ struct Call {
     /// Bytes per second that all responses together may have; without it, there is no limit.
     #[arg(long, value_name = "BYTES")]
     rate: Option<NonZeroU64>,
+    /// Property of real buckets, e.g. region=eu-west-1; may be given several times. An unknown one is answered with the list.
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    mode: Vec<Mode>,
+    /// Maximum number of keys on a page of a listing.
+    #[arg(long, default_value_t = 1000, value_name = "COUNT")]
+    page: usize,
     /// Access key id of the clients.
     #[arg(long, default_value = "penstock-test")]
     access_key_id: String,
@@ -56,6 +62,8 @@ fn main() -> anyhow::Result<()> {
         tail,
         tail_every,
         rate,
+        mode,
+        page,
         access_key_id,
         secret_access_key,
     } = Call::parse();
@@ -69,6 +77,8 @@ fn main() -> anyhow::Result<()> {
         latency,
         rate,
         conditions: Conditions::Kept,
+        modes: mode,
+        page,
         // Requests are not recorded, since the server may run for days.
         remembers: false,
         ..Settings::default()

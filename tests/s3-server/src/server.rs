@@ -1,5 +1,6 @@
 //! The server: a thread that serves until it is dropped.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -11,10 +12,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hyper::http::request::Parts;
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::timer::Timer;
 use penstock_types::stats::Tick;
 use s3s::auth::SimpleAuth;
+use s3s::config::{S3Config, StaticConfigProvider};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -23,6 +26,7 @@ use tokio::task::JoinSet;
 use crate::bucket::{Bucket, Conditions};
 use crate::connection::serve;
 use crate::fault::{Fault, Trouble};
+use crate::mode::{self, Mode, Refusal, Tokens};
 
 /// Settings of a server.
 #[derive(Clone)]
@@ -46,6 +50,8 @@ pub struct Settings {
     pub conditions: Conditions,
     /// Maximum number of keys on one page of a listing: 1000 on S3.
     pub page: usize,
+    /// Properties of real buckets.
+    pub modes: Vec<Mode>,
     /// Records requests, for [`Server::seen`]; otherwise they are only counted.
     pub remembers: bool,
 }
@@ -80,6 +86,12 @@ pub struct Seen {
     pub range: Option<String>,
     /// Value of the `If-Match` header.
     pub if_match: Option<String>,
+    /// Query of the address, as it was sent.
+    pub query: String,
+    /// Value of the `Authorization` header.
+    pub authorization: Option<String>,
+    /// Headers whose names start with `x-amz-`.
+    pub headers: BTreeMap<String, String>,
     /// Port of the client, which identifies the connection.
     pub port: u16,
     /// Injected fault, if any.
@@ -102,6 +114,8 @@ pub(crate) struct Shared {
     pace: Option<Pace>,
     bucket: Bucket,
     bucket_name: String,
+    modes: Vec<Mode>,
+    tokens: Option<Mutex<Tokens>>,
     faults: Mutex<Vec<Fault>>,
     /// Recorded requests; `None` if requests are not recorded.
     seen: Option<Mutex<Vec<Seen>>>,
@@ -122,6 +136,7 @@ impl Default for Settings {
             rate: None,
             conditions: Conditions::default(),
             page: 1000,
+            modes: Vec::new(),
             remembers: true,
         }
     }
@@ -130,12 +145,31 @@ impl Default for Settings {
 impl Server {
     /// Starts a server, which accepts requests when this returns.
     pub fn start(settings: Settings) -> io::Result<Self> {
-        let bucket = Bucket::new(&settings.bucket, settings.conditions, settings.page);
+        let order = settings.modes.iter().find_map(|mode| match mode {
+            Mode::Listing(order) => Some(*order),
+            _ => None,
+        });
+        let bucket =
+            Bucket::new(&settings.bucket, settings.conditions, settings.page, order.unwrap_or_default());
+        let access_key = (&*settings.access_key_id, &*settings.secret_access_key);
+        let tokens = settings.modes.iter().find_map(|mode| match mode {
+            Mode::Token { requests, file } => {
+                Some(Tokens::start(*requests, file, access_key).map(Mutex::new))
+            }
+            _ => None,
+        });
+        let tokens = tokens.transpose()?;
         let bucket = match &settings.root {
             Some(root) => bucket.over_folder(root)?,
             None => bucket,
         };
         let mut service = S3ServiceBuilder::new(bucket.clone());
+        // The modes check the time of requests.
+        service.set_config(Arc::new(StaticConfigProvider::new(Arc::new({
+            let mut config = S3Config::default();
+            config.presigned_url_max_skew_time_secs = u32::MAX;
+            config
+        }))));
         service.set_auth(SimpleAuth::from_single(settings.access_key_id, settings.secret_access_key));
         let shared = Arc::new(Shared {
             service: service.build(),
@@ -148,6 +182,8 @@ impl Server {
             }),
             bucket,
             bucket_name: settings.bucket,
+            modes: settings.modes,
+            tokens,
             faults: Mutex::default(),
             seen: settings.remembers.then(Mutex::default),
             count: AtomicU64::new(0),
@@ -221,8 +257,33 @@ impl fmt::Debug for Server {
 impl Shared {
     /// Key in a path, decoded; empty for the bucket itself.
     pub(crate) fn key(&self, path: &str) -> String {
-        let in_bucket = path.trim_start_matches('/').strip_prefix(&self.bucket_name).unwrap_or_default();
+        let path = path.strip_prefix('/').unwrap_or(path);
+        let in_bucket = path.strip_prefix(&self.bucket_name).unwrap_or_default();
         decoded(in_bucket.strip_prefix('/').unwrap_or_default())
+    }
+
+    /// Refusal of a request by one of the modes.
+    pub(crate) fn refusal(&self, request: &Parts) -> Option<Refusal> {
+        let refused = self.modes.iter().find_map(|mode| mode.refusal(request));
+        refused.or_else(|| {
+            let token = request.headers.get("x-amz-security-token").and_then(|token| token.to_str().ok());
+            let accepted =
+                lock(self.tokens.as_ref()?).accepts(token).expect("the folder of the file is writable");
+            (!accepted).then_some(Refusal {
+                status: 400,
+                code: "ExpiredToken",
+                headers: Vec::new(),
+                more: String::new(),
+            })
+        })
+    }
+
+    /// Value of the `Date` header of all responses; `None` for the time of this machine.
+    pub(crate) fn date(&self) -> Option<String> {
+        self.modes.iter().find_map(|mode| match mode {
+            Mode::Clock(ahead) => mode::date(*ahead),
+            _ => None,
+        })
     }
 
     /// Bytes of an object in memory.

@@ -7,13 +7,14 @@ use aws_sdk_s3::Client;
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use tokio::sync::OnceCell;
-use tokio::time::timeout;
-use tracing::Dispatch;
+use tokio::time::{sleep, timeout};
 use tracing::instrument::WithSubscriber;
+use tracing::{Dispatch, debug};
 
 use crate::observe::{note, now};
 use crate::s3::attempts::attempts;
-use crate::s3::client::connect;
+use crate::s3::client::{Connected, connect};
+use crate::s3::credentials::Renewal;
 use crate::s3::failure::{Cause, S3Failure};
 use crate::s3::settings::{S3Settings, S3Timeouts};
 use crate::s3::throttle::Throttle;
@@ -21,11 +22,17 @@ use crate::s3::throttle::Throttle;
 /// Time after a failed search for a region during which the search is not repeated.
 const REFUSED_FOR: Duration = Duration::from_secs(30);
 
+/// Maximum number of times that one request begins anew with other credentials.
+const MOST_RENEWALS: u32 = 3;
+
+/// Pauses between searches for credentials that replace expired ones, in milliseconds.
+const LATE_MS: [u64; 4] = [100, 200, 400, 800];
+
 /// A bucket, and its client once the first request was made.
 pub(crate) struct Bucket {
     store: Arc<str>,
     settings: S3Settings,
-    client: OnceCell<Client>,
+    connected: OnceCell<Connected>,
     throttle: Throttle,
     /// Time and reason of the last failure to create a client. The search for a region may take seconds, and would fail for
     /// immediately following requests, too.
@@ -37,7 +44,7 @@ impl Bucket {
         Self {
             store,
             settings,
-            client: OnceCell::new(),
+            connected: OnceCell::new(),
             throttle: Throttle::default(),
             refused: Mutex::default(),
         }
@@ -66,7 +73,7 @@ impl Bucket {
     }
 
     /// Returns the client, which the first call creates.
-    async fn client(&self) -> Result<&Client, S3Failure> {
+    async fn connected(&self) -> Result<&Connected, S3Failure> {
         let most = self.settings.timeouts.attempt;
         // Only one search runs at a time; waiting requests get its result.
         let connect = || async {
@@ -75,7 +82,7 @@ impl Bucket {
                 return Err(cause);
             }
             let cause = match timeout(most, connect(&self.settings).with_subscriber(Dispatch::none())).await {
-                Ok(Ok(client)) => return Ok(client),
+                Ok(Ok(connected)) => return Ok(connected),
                 Ok(Err(fault)) => Cause::new(fault.to_string()),
                 Err(_) => {
                     Cause::new(format!("no region was found within {most:?}; set it in the store's settings"))
@@ -84,7 +91,7 @@ impl Bucket {
             *self.refused() = Some((now(), cause.clone()));
             Err(cause)
         };
-        self.client.get_or_try_init(connect).await.map_err(S3Failure::Lasting)
+        self.connected.get_or_try_init(connect).await.map_err(S3Failure::Lasting)
     }
 
     fn refused(&self) -> MutexGuard<'_, Option<(Instant, Cause)>> {
@@ -92,16 +99,51 @@ impl Bucket {
     }
 
     /// Repeats `attempt` within the limits of the settings; the timeouts of each attempt and of all attempts together are
-    /// extended by `allowance`.
+    /// extended by `allowance`. After a refusal of the credentials, begins anew if there are others.
     pub(crate) async fn attempts<'a, T, A: Future<Output = Result<T, S3Failure>>>(
         &'a self,
         allowance: Duration,
-        mut attempt: impl FnMut(&'a Client) -> A,
+        attempt: impl Fn(&'a Client) -> A,
     ) -> Result<T, S3Failure> {
         // The client is created before the first attempt, so that its creation does not count towards the attempt's time.
-        let client = self.client().await?;
+        let connected = self.connected().await?;
         let Self { settings, throttle, .. } = self;
-        attempts(settings.retries, settings.timeouts, throttle, allowance, || attempt(client)).await
+        let mut renewals = 0;
+        loop {
+            let generation = connected.generation();
+            let attempt = || attempt(&connected.client);
+            let tried = attempts(settings.retries, settings.timeouts, throttle, allowance, attempt).await;
+            let Err(S3Failure::Refused { is_expired, failure }) = tried else { return tried };
+            let note = match self.renew(connected, generation, is_expired).await {
+                None => return Err(*failure),
+                Some(Renewal::Other) if renewals < MOST_RENEWALS => {
+                    renewals += 1;
+                    debug!(store = &*self.store, "the credentials were renewed after a refusal");
+                    continue;
+                }
+                Some(Renewal::Other) => {
+                    "the credentials were renewed, and the new ones are refused, too".into()
+                }
+                Some(Renewal::Same) => "another search gives the same credentials".into(),
+                Some(Renewal::Failed(absent)) => format!("they could not be renewed: {absent}"),
+            };
+            return Err(failure.with_note(&note));
+        }
+    }
+
+    /// Renews credentials of `generation` that the service has refused. For expired ones, waits for a moment until there are others: a
+    /// program that replaces them may be late. `None` for credentials of the settings, which never change.
+    async fn renew(&self, connected: &Connected, generation: u64, is_expired: bool) -> Option<Renewal> {
+        let (shared, search) = connected.renewable.as_ref()?;
+        let mut pauses = LATE_MS.into_iter().map(Duration::from_millis);
+        loop {
+            // The messages of providers may contain secrets.
+            let renewal = shared.renew(generation, search).with_subscriber(Dispatch::none()).await;
+            match pauses.next() {
+                Some(pause) if is_expired && renewal != Renewal::Other => sleep(pause).await,
+                _ => return Some(renewal),
+            }
+        }
     }
 
     /// Waits for the start of the response to a request.

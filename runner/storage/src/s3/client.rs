@@ -1,26 +1,25 @@
 //! The SDK's client, configured so that this crate handles retries, body timeouts and checksums.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use aws_config::default_provider::credentials::DefaultCredentialsChain;
 use aws_config::environment::EnvironmentVariableRegionProvider;
 use aws_config::imds::region::ImdsRegionProvider;
 use aws_config::meta::region::RegionProviderChain;
-#[expect(deprecated, reason = "the new names are in a crate that nothing else here needs")]
-use aws_config::profile::profile_file::{ProfileFileKind, ProfileFiles};
-use aws_config::profile::{ProfileFileCredentialsProvider, ProfileFileRegionProvider};
+use aws_config::profile::ProfileFileRegionProvider;
 use aws_config::provider_config::ProviderConfig;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::config::{
-    BehaviorVersion, Builder, Config, Credentials, Region, ResponseChecksumValidation, SharedHttpClient,
-    StalledStreamProtectionConfig,
+    BehaviorVersion, Builder, Config, Credentials, IdentityCache, Region, ResponseChecksumValidation,
+    SharedHttpClient, StalledStreamProtectionConfig,
 };
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
 
 use crate::s3::connection::WatchedClient;
+use crate::s3::credentials::{Origin, RenewedCredentials, Search, SharedCredentials};
 use crate::s3::settings::{S3Credentials, S3Settings};
 
 /// Region for a server with a configured endpoint but no configured region.
@@ -33,8 +32,21 @@ const REST: Duration = Duration::from_secs(15);
 #[error("no region is known; set it in the store's settings or in AWS_REGION")]
 pub(crate) struct NoRegion;
 
+/// A client, and the credentials of its requests if they can be renewed.
+pub(crate) struct Connected {
+    pub(crate) client: Client,
+    pub(crate) renewable: Option<(Arc<SharedCredentials>, Search)>,
+}
+
+impl Connected {
+    /// Number of different credentials that were found so far.
+    pub(crate) fn generation(&self) -> u64 {
+        self.renewable.as_ref().map_or(0, |(shared, _)| shared.generation())
+    }
+}
+
 /// Creates a client for the bucket of `settings`. Looks up the region; credentials are looked up when a request needs them.
-pub(crate) async fn connect(settings: &S3Settings) -> Result<Client, NoRegion> {
+pub(crate) async fn connect(settings: &S3Settings) -> Result<Connected, NoRegion> {
     let http = http_client(settings);
     let provider = ProviderConfig::default()
         .with_behavior_version(Some(BehaviorVersion::latest()))
@@ -43,7 +55,7 @@ pub(crate) async fn connect(settings: &S3Settings) -> Result<Client, NoRegion> {
     let timeouts = TimeoutConfig::builder().connect_timeout(settings.timeouts.connect).build();
     let config = Config::builder()
         .behavior_version(BehaviorVersion::latest())
-        .http_client(WatchedClient(http))
+        .http_client(WatchedClient(http.clone()))
         .region(region.clone())
         .timeout_config(timeouts)
         // The SDK's retries are disabled, because this crate repeats the request together with the reading of its response.
@@ -58,9 +70,9 @@ pub(crate) async fn connect(settings: &S3Settings) -> Result<Client, NoRegion> {
         Some(endpoint) => config.endpoint_url(endpoint),
         None => config,
     };
-    Ok(Client::from_conf(
-        with_credentials(config, settings, provider.with_region(Some(region))).await.build(),
-    ))
+    let renewable = renewable(settings, http, region);
+    let config = with_credentials(config, settings, renewable.clone());
+    Ok(Connected { client: Client::from_conf(config.build()), renewable })
 }
 
 /// HTTP client with one connection per concurrent request; idle connections are reused. The SDK's client sets `TCP_NODELAY`.
@@ -93,22 +105,35 @@ async fn region(settings: &S3Settings, provider: &ProviderConfig) -> Option<Regi
     chain.region().await
 }
 
-async fn with_credentials(config: Builder, settings: &S3Settings, provider: ProviderConfig) -> Builder {
-    match &settings.credentials {
-        S3Credentials::Anonymous => config.allow_no_auth(),
-        S3Credentials::Static { access_key_id, secret_access_key, session_token } => {
+/// Credentials that may change while the store is in use.
+fn renewable(
+    settings: &S3Settings,
+    http: SharedHttpClient,
+    region: Region,
+) -> Option<(Arc<SharedCredentials>, Search)> {
+    let origin = match &settings.credentials {
+        S3Credentials::Anonymous | S3Credentials::Static { .. } => return None,
+        S3Credentials::File(path) => Origin::File(path.clone()),
+        S3Credentials::Chain => Origin::Chain,
+    };
+    Some((SharedCredentials::of(origin, &region), Search { http, region }))
+}
+
+fn with_credentials(
+    config: Builder,
+    settings: &S3Settings,
+    renewable: Option<(Arc<SharedCredentials>, Search)>,
+) -> Builder {
+    match (&settings.credentials, renewable) {
+        (S3Credentials::Static { access_key_id, secret_access_key, session_token }, _) => {
             let token = session_token.as_ref().map(|token| token.expose().to_owned());
             let (id, secret) = (access_key_id.clone(), secret_access_key.expose().to_owned());
             config.credentials_provider(Credentials::new(id, secret, token, None, "settings"))
         }
-        S3Credentials::File(path) => {
-            #[expect(deprecated, reason = "see where it is imported")]
-            let files = ProfileFiles::builder().with_file(ProfileFileKind::Credentials, path).build();
-            let file = ProfileFileCredentialsProvider::builder().configure(&provider).profile_files(files);
-            config.credentials_provider(file.build())
-        }
-        S3Credentials::Chain => {
-            config.credentials_provider(DefaultCredentialsChain::builder().configure(provider).build().await)
-        }
+        // The SDK keeps none of them: its cache could not be told of a renewal.
+        (_, Some((shared, search))) => config
+            .credentials_provider(RenewedCredentials { shared, search })
+            .identity_cache(IdentityCache::no_cache()),
+        (_, None) => config.allow_no_auth(),
     }
 }

@@ -4,8 +4,6 @@ use std::error::Error;
 use std::ops::Range;
 use std::time::Duration;
 
-use aws_config::imds::client::error::ImdsError;
-use aws_credential_types::provider::error::CredentialsError;
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ConnectorError, ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::primitives::ByteStreamError;
@@ -13,16 +11,13 @@ use penstock_types::text::printable;
 
 use crate::asked::{Asked, CHANGED};
 use crate::error::StoreError;
+use crate::s3::credentials::Absent;
 
 /// Maximum length, in bytes, of the part of a service's message that an error contains.
 const MOST_MESSAGE: usize = 300;
 
 /// Header with the region of the bucket that was asked for.
 const REGION: &str = "x-amz-bucket-region";
-
-/// Cause of a request that was not sent, since there is nothing to sign it with.
-const NO_CREDENTIALS: &str = "no credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or \
-                              `credentials_file` of the store";
 
 /// Start of the TLS library's message that ends with host names.
 const OTHER_NAME: &str = "invalid peer certificate: certificate not valid for name";
@@ -39,6 +34,12 @@ pub(crate) enum S3Failure {
     NotFound,
     /// The credentials are missing, expired, invalid or lack the permission.
     Denied(Cause),
+    /// The service may accept other credentials. `failure` applies if there are none.
+    Refused {
+        /// True if the credentials were valid before.
+        is_expired: bool,
+        failure: Box<S3Failure>,
+    },
     /// The object ends before the first byte of the range.
     NothingThere,
     /// The object ends before the last byte of the range.
@@ -74,9 +75,24 @@ impl S3Failure {
         Self::Lasting(Cause::new(text))
     }
 
+    fn refused(is_expired: bool, failure: Self) -> Self {
+        Self::Refused { is_expired, failure: Box::new(failure) }
+    }
+
+    /// Adds a note to the failure's cause.
+    pub(crate) fn with_note(self, note: &str) -> Self {
+        let with_note = |Cause(cause)| Cause(format!("{cause}; {note}"));
+        match self {
+            Self::Denied(cause) => Self::Denied(with_note(cause)),
+            Self::Lasting(cause) => Self::Lasting(with_note(cause)),
+            other => other,
+        }
+    }
+
     /// Converts the failure into the store's error.
     pub(crate) fn of(self, asked: &Asked) -> StoreError {
         match self {
+            Self::Refused { failure, .. } => failure.of(asked),
             Self::NotFound => asked.not_found(),
             Self::Denied(cause) => asked.without_credentials(cause),
             Self::OutOfRange { range, size } => asked.out_of_range(range, size),
@@ -118,15 +134,9 @@ impl S3Failure {
 
     /// Failure of a request that was not sent, for lack of credentials or a connection, or to which no response began.
     fn of_connection(error: &ConnectorError) -> Self {
-        match find::<CredentialsError>(error) {
-            Some(CredentialsError::ProviderTimedOut(_)) => Self::passing("looking up credentials timed out"),
-            Some(CredentialsError::CredentialsNotLoaded(_)) => Self::Denied(Cause::new(NO_CREDENTIALS)),
-            // The chain ends with the metadata service of a machine, so nothing before it has any.
-            Some(error) if find::<ImdsError>(error).is_some() => Self::Denied(Cause::new(NO_CREDENTIALS)),
-            // The cause is not repeated in the message, because the error of a credentials provider may contain secrets.
-            Some(_) => Self::Denied(Cause::new(
-                "the credentials that were found cannot be used; check their file or profile",
-            )),
+        match find::<Absent>(error) {
+            Some(absent @ Absent::TimedOut) => Self::passing(absent.to_string()),
+            Some(absent) => Self::Denied(Cause::new(absent.to_string())),
             None if error.is_user() => Self::lasting("no request could be built from the store's settings"),
             None if error.is_timeout() => Self::passing("no connection within the time limit"),
             None => Self::passing(format!("the connection failed: {}", innermost(error))),
@@ -173,16 +183,14 @@ impl S3Failure {
             (416, _) => Self::NothingThere,
             (412, _) => Self::Unmet,
             (501, _) => Self::NotImplemented(cause),
-            (401 | 403, _)
-            | (
-                _,
-                "ExpiredToken"
-                | "TokenRefreshRequired"
-                | "InvalidToken"
-                | "InvalidAccessKeyId"
-                | "SignatureDoesNotMatch"
-                | "AccessDenied",
-            ) => Self::Denied(cause),
+            (_, "ExpiredToken" | "ExpiredTokenException" | "TokenRefreshRequired") => {
+                Self::refused(true, Self::Denied(cause))
+            }
+            (_, "InvalidToken" | "InvalidTokenId" | "InvalidAccessKeyId" | "SignatureDoesNotMatch")
+            // The response to a request for metadata has no body, and so no code.
+            | (401 | 403, "") => Self::refused(false, Self::Denied(cause)),
+            (400, "") => Self::refused(false, Self::Lasting(cause)),
+            (401 | 403, _) | (_, "AccessDenied") => Self::Denied(cause),
             _ => Self::Lasting(cause),
         }
     }

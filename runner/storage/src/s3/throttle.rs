@@ -16,18 +16,33 @@ const PER_SUCCESS: f64 = 0.1;
 ///
 /// The SDK has a similar throttle, but a store repeats requests itself, together with the reading of their responses. Requests wait
 /// for their turn instead of failing, as long as their time allows.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Throttle(Mutex<Available>);
 
 #[derive(Debug)]
 struct Available {
+    /// Maximum of `count`, which is its value at first.
+    most: f64,
+    /// Number that becomes available per second.
+    per_second: f64,
     /// Negative if repetitions are reserved that begin later.
     count: f64,
     /// Time of the last reservation.
     at: Option<Instant>,
 }
 
+impl Default for Throttle {
+    fn default() -> Self {
+        Self::new(BURST, PER_SECOND)
+    }
+}
+
 impl Throttle {
+    /// Throttle of something that may begin `most` times at once, and `per_second` times per second after that.
+    pub(crate) fn new(most: f64, per_second: f64) -> Self {
+        Self(Mutex::new(Available::new(most, per_second)))
+    }
+
     pub(crate) fn on_success(&self) {
         self.lock().on_success();
     }
@@ -42,21 +57,19 @@ impl Throttle {
     }
 }
 
-impl Default for Available {
-    fn default() -> Self {
-        Self { count: BURST, at: None }
-    }
-}
-
 impl Available {
+    fn new(most: f64, per_second: f64) -> Self {
+        Self { most, per_second, count: most, at: None }
+    }
+
     fn on_success(&mut self) {
-        self.count = BURST.min(self.count + PER_SUCCESS);
+        self.count = self.most.min(self.count + PER_SUCCESS);
     }
 
     fn reserve(&mut self, now: Instant, most: Duration) -> Option<Duration> {
         let passed = self.at.replace(now).map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
-        self.count = BURST.min(self.count + passed.as_secs_f64() * PER_SECOND);
-        let wait = Duration::from_secs_f64(((1.0 - self.count) / PER_SECOND).max(0.0));
+        self.count = self.most.min(self.count + passed.as_secs_f64() * self.per_second);
+        let wait = Duration::from_secs_f64(((1.0 - self.count) / self.per_second).max(0.0));
         (wait <= most).then(|| {
             self.count -= 1.0;
             wait
@@ -71,9 +84,13 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
+    fn available(count: f64) -> Available {
+        Available { count, ..Available::new(BURST, PER_SECOND) }
+    }
+
     #[test]
     fn after_a_burst_repetitions_begin_at_a_constant_rate() {
-        let (mut available, zero) = (Available::default(), now());
+        let (mut available, zero) = (available(BURST), now());
         for _ in 0..100 {
             assert_eq!(available.reserve(zero, Duration::ZERO), Some(Duration::ZERO));
         }
@@ -90,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_wait_that_is_too_long_reserves_nothing() {
-        let (mut available, zero) = (Available { count: 0.0, at: None }, now());
+        let (mut available, zero) = (available(0.0), now());
         for _ in 0..1000 {
             assert_eq!(available.reserve(zero, Duration::from_millis(50)), None);
         }
@@ -99,7 +116,7 @@ mod tests {
 
     #[test]
     fn ten_successes_allow_one_repetition() {
-        let (mut available, zero) = (Available { count: -0.5, at: None }, now());
+        let (mut available, zero) = (available(-0.5), now());
         for _ in 0..15 {
             assert!(available.reserve(zero, Duration::from_micros(1)).is_none());
             available.on_success();

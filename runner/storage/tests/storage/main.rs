@@ -14,6 +14,7 @@ mod observe;
 mod page_cache;
 mod s3;
 mod s3_faults;
+mod s3_modes;
 
 use std::path::Path;
 use std::sync::Arc;
