@@ -382,7 +382,7 @@ pub(crate) struct IndexCreateArgs {
     /// Prefix of the keys to include.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
-    /// Suffix of the keys to include, e.g. `.jpg`; when missing, `.tar` with `--tar`, and names such as `a.tfrecord` and
+    /// Suffix of the keys to include, e.g. `.jpg`; when missing, those of tar shards with `--tar`, and names such as `a.tfrecord` and
     /// `a.tfrecord-00000-of-00128` with `--tfrecord`.
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) suffix: String,

@@ -123,7 +123,6 @@ impl Sequence {
 
     /// The next bytes, at most 1 MiB; `None` at the end. Blocks of compressed content end where those of the same content without compression
     /// end.
-    #[expect(dead_code, reason = "for readers of lines and rows")]
     pub(crate) async fn block(&mut self) -> Result<Option<Bytes>, SourceFault> {
         match self.rest.is_empty() {
             true => self.next_block().await,

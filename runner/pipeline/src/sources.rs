@@ -173,7 +173,11 @@ impl Prepared {
                     columns.iter().map(|column| (column.clone(), column.clone())).chain(fields).collect();
                 let query = Query { fields, key: sample_key.clone(), filter: filter.clone(), nan };
                 let files = self.listed(
-                    Listed::of(parquet.shards.as_ref(), parquet.prefix.as_deref(), ".parquet"),
+                    Listed::of(
+                        parquet.shards.as_ref(),
+                        parquet.prefix.as_deref(),
+                        Suffix::One(".parquet".to_owned()),
+                    ),
                     source,
                     name,
                 );
@@ -330,8 +334,8 @@ struct Listed<'a> {
 }
 
 impl<'a> Listed<'a> {
-    fn of(pattern: Option<&'a ObjectKey>, prefix: Option<&'a str>, suffix: &str) -> Self {
-        Self { pattern, prefix, suffix: Suffix::One(suffix.to_owned()) }
+    fn of(pattern: Option<&'a ObjectKey>, prefix: Option<&'a str>, suffix: Suffix) -> Self {
+        Self { pattern, prefix, suffix }
     }
 }
 
@@ -409,13 +413,13 @@ impl Prepared {
 
     /// Shards that a document names without an index.
     fn shards(&self, tar: &TarSource, name: &str) -> Shards {
-        let listed = Listed::of(tar.shards.as_ref(), tar.prefix.as_deref(), ".tar");
+        let listed = Listed::of(tar.shards.as_ref(), tar.prefix.as_deref(), Suffix::of_tar());
         self.listed(listed, &spec::Source::Tar(tar.clone()), name)
     }
 
     /// TFRecord files that a document names without an index.
     fn files(&self, source: &TfrecordSource, name: &str) -> Shards {
-        let listed = Listed::of(source.shards.as_ref(), source.prefix.as_deref(), "");
+        let listed = Listed::of(source.shards.as_ref(), source.prefix.as_deref(), Suffix::default());
         match self.listed(listed, &spec::Source::Tfrecord(source.clone()), name) {
             Shards::Listed(wanted) => Shards::TfrecordFiles(wanted),
             keys => keys,

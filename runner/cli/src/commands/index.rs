@@ -42,7 +42,7 @@ pub(crate) fn create(runtime: &Runtime, args: &IndexCreateArgs) -> Result<()> {
     let has_suffix = !wanted.suffix.is_all();
     let of_shards = if args.tar {
         if !has_suffix {
-            wanted.suffix = Suffix::One(".tar".to_owned());
+            wanted.suffix = Suffix::of_tar();
         }
         Some((IndexKind::Tar, Shards::Listed(wanted.clone()), "samples", "shards"))
     } else if args.tfrecord {

@@ -1,8 +1,10 @@
 //! Files in a tar archive: POSIX ustar and pax, and the extensions of GNU tar for long names and large sizes.
 
+use std::fmt::Write;
 use std::ops::Range;
 
 use bytes::Bytes;
+use memchr::{memchr, memchr_iter};
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{RangedObject, shown};
 use penstock_types::left_out::LeftOutReason;
@@ -31,37 +33,48 @@ pub(crate) struct Member {
 
 /// The files of an archive, in order.
 pub(crate) struct Members {
-    object: RangedObject,
     /// Bytes that follow the last header or content.
     pub(super) bytes: Sequence,
     damage: Damage,
     /// Set once the archive has ended without its end mark.
     pub(super) lacks_end: bool,
+    /// Set behind the end mark.
+    is_ended: bool,
 }
 
 /// A header.
 struct Header {
     kind: u8,
-    name: String,
+    name: Vec<u8>,
     size: u64,
 }
 
-/// Values of extended headers for the file that follows.
+/// Values of extended headers for the file that follows. Of several headers, the first one counts.
 #[derive(Default)]
 struct Extension {
     is_there: bool,
-    name: Option<String>,
+    name: Option<Vec<u8>>,
     size: Option<u64>,
+    /// Set if the content has holes, and starts with their places or lies in other parts than a reader without the extension finds.
+    is_sparse: bool,
 }
 
 impl Members {
     pub(crate) fn new(object: RangedObject, ahead_bytes: u64, damage: Damage) -> Self {
-        Self { bytes: Sequence::new(object.clone(), ahead_bytes, |_| true), object, damage, lacks_end: false }
+        // The first name may look like compressed content.
+        let is_plain =
+            |first: &[u8]| first.get(..BLOCK as usize).is_some_and(|block| Header::read(block).is_ok());
+        Self {
+            bytes: Sequence::new(object, ahead_bytes, is_plain),
+            damage,
+            lacks_end: false,
+            is_ended: false,
+        }
     }
 
     /// Counts a file that belongs to no sample.
     pub(crate) fn leave_out(&self, reason: LeftOutReason, name: &str) {
-        let name = format!("{}: {name}", self.object.key);
+        let name = format!("{}: {name}", self.bytes.object.key);
         self.damage.notes.leave_out(reason, 1, [&*name]);
     }
 
@@ -69,16 +82,25 @@ impl Members {
     pub(crate) async fn next(&mut self) -> Result<Option<Member>, SourceFault> {
         let mut extension = Extension::default();
         loop {
+            if self.is_ended {
+                return Ok(None);
+            }
             let start = self.bytes.position();
             // Archives of some writers end without the block of zeros, and those that were cut between two files.
-            if start == self.object.size() {
+            if let Some(end) = self.bytes.end().await? {
                 if start == 0 {
                     return Err(self.fault(0, "is empty: was it written in full?"));
+                }
+                if end < start {
+                    return Err(
+                        self.fault(end, "ends within a file or the padding behind it: is it truncated?")
+                    );
                 }
                 return match extension.is_there {
                     false => {
                         self.lacks_end = true;
-                        self.damage.warn("shards without an end mark, as if they were cut", &self.object.key);
+                        self.damage
+                            .warn("shards without an end mark, as if they were cut", &self.bytes.object.key);
                         Ok(None)
                     }
                     true => Err(self.fault(start, "ends after an extended header: is it truncated?")),
@@ -87,63 +109,104 @@ impl Members {
             let header = self.bytes.take(BLOCK).await?;
             let Some(header) = header else { return Err(self.fault(start, "ends within a header")) };
             if header.iter().all(|byte| *byte == 0) {
+                self.is_ended = true;
+                self.read_padding().await?;
                 return Ok(None);
             }
             let header = Header::read(&header).map_err(|reason| self.fault(start, reason))?;
-            let size = extension.size.filter(|_| header.is_file()).unwrap_or(header.size);
+            let is_file = header.is_file(&extension);
+            let size = match header.kind {
+                b'L' | b'K' | b'x' | b'X' | b'g' => header.size,
+                // Behind links, folders and devices no content follows, whatever size they state.
+                b'1'..=b'6' => 0,
+                b'0' | 0 | b'7' if !is_file => 0,
+                _ => extension.size.unwrap_or(header.size),
+            };
             let content = start + BLOCK;
             let padded = size.checked_next_multiple_of(BLOCK).and_then(|size| content.checked_add(size));
-            let Some(next) = padded.filter(|next| *next <= self.object.size()) else {
-                let name = shown(&header.name);
+            let archive = self.bytes.size().unwrap_or(u64::MAX);
+            let Some(next) = padded.filter(|next| *next <= archive) else {
+                let name = readable(extension.name.unwrap_or(header.name));
+                let shown = shown(&name);
                 let reason = match content.checked_add(size) {
-                    Some(end) if end <= self.object.size() => {
-                        format!("ends within the padding behind {name}: is it truncated?")
+                    Some(end) if end <= archive => {
+                        format!("ends within the padding behind {shown}: is it truncated?")
                     }
-                    _ => format!("ends before the {size} bytes of {name}: is it truncated?"),
+                    _ => format!("ends before the {size} bytes of {shown}: is it truncated?"),
                 };
-                if header.is_file() {
-                    let name = extension.name.unwrap_or(header.name);
+                if is_file {
                     return Ok(Some(Member { name, content: content..content, cut: Some(reason) }));
                 }
                 return Err(self.fault(start, &reason));
             };
             match header.kind {
-                b'L' | b'x' => {
+                b'L' | b'x' | b'X' | b'g' => {
                     if size > MAX_EXTENSION {
                         let reason =
                             format!("has an extended header of {size} bytes, more than {MAX_EXTENSION}");
                         return Err(self.fault(start, &reason));
                     }
-                    extension.is_there = true;
-                    let text = self.bytes.take(size).await?.unwrap_or_default();
+                    let Some(text) = self.bytes.take(size).await? else {
+                        return Err(self.fault(start, "ends within an extended header: is it truncated?"));
+                    };
+                    let mut read = Extension { is_there: header.kind != b'g', ..Extension::default() };
                     match header.kind {
-                        b'L' => extension.name = Some(until_nul(&text)),
-                        _ => extension.read_pax(&text).map_err(|reason| self.fault(start, reason))?,
+                        b'L' => read.name = Some(until_nul(&text).to_vec()),
+                        _ => read.read_pax(&text).map_err(|reason| self.fault(start, reason))?,
                     }
+                    if header.kind == b'g' && (read.name.is_some() || read.size.is_some() || read.is_sparse) {
+                        let reason = "has a global header with a path, a size or holes for all files, which is not read";
+                        return Err(SourceFault { is_damage: false, ..self.fault(start, reason) });
+                    }
+                    extension.or(read);
                 }
-                b'S' => {
-                    let reason = "has a sparse file, which is not read";
-                    return Err(SourceFault { is_damage: false, ..self.fault(start, reason) });
-                }
-                _ if header.is_file() => {
-                    let name = extension.name.unwrap_or(header.name);
+                b'S' => return Err(self.sparse(start)),
+                _ if is_file && extension.is_sparse => return Err(self.sparse(start)),
+                _ if is_file => {
+                    let name = readable(extension.name.map_or(header.name, without_slashes));
                     if name.len() > MAX_NAME {
                         return Err(self.fault(start, "has a name of more than 4096 bytes"));
                     }
                     return Ok(Some(Member { name, content: content..content + size, cut: None }));
                 }
-                // Values of a global header do not concern names and sizes.
-                b'g' | b'K' => {}
-                b'1' | b'2' => {
-                    let name = extension.name.take().unwrap_or(header.name);
-                    self.leave_out(LeftOutReason::Link, &name);
+                // The target of a link.
+                b'K' => {}
+                kind => {
+                    let reason = match kind {
+                        b'1' | b'2' => Some(LeftOutReason::Link),
+                        // Folders, lists of their files, and names of volumes.
+                        b'0' | 0 | b'5' | b'7' | b'D' | b'V' => None,
+                        _ => Some(LeftOutReason::NoFile),
+                    };
+                    if let Some(reason) = reason {
+                        self.leave_out(reason, &readable(extension.name.unwrap_or(header.name)));
+                    }
                     extension = Extension::default();
                 }
-                // Folders.
-                _ => extension = Extension::default(),
             }
             self.bytes.seek(next);
         }
+    }
+
+    /// Looks at what follows the end mark, usually zeros up to 10 KiB. Compressed content is read to its end, so that its checksum is verified.
+    async fn read_padding(&mut self) -> Result<(), SourceFault> {
+        let (mut has_data, mut blocks) = (false, 0);
+        while self.bytes.compression().is_some() || !has_data && blocks < 2 {
+            let Some(block) = self.bytes.block().await? else { break };
+            has_data |= block.iter().any(|byte| *byte != 0);
+            blocks += 1;
+        }
+        if has_data {
+            let warning =
+                "shards with data behind their end mark, which are not read (are several archives joined?)";
+            self.damage.warn(warning, &self.bytes.object.key);
+        }
+        Ok(())
+    }
+
+    fn sparse(&self, at: u64) -> SourceFault {
+        let reason = "has a sparse file, which is not read: make the archive without `--sparse` (`-S`)";
+        SourceFault { is_damage: false, ..self.fault(at, reason) }
     }
 
     /// Fails if the archive is cut within the file.
@@ -157,7 +220,13 @@ impl Members {
     /// Content of the file that was returned last.
     pub(crate) async fn content(&mut self, member: &Member) -> Result<Bytes, SourceFault> {
         self.bytes.seek(member.content.start);
-        let content = self.bytes.take(member.content.end - member.content.start).await?;
+        let size = member.content.end - member.content.start;
+        let content = self.bytes.take(size).await?;
+        if content.is_none() && self.bytes.compression().is_some() {
+            let name = shown(&member.name);
+            let reason = format!("ends before the {size} bytes of {name}: is it truncated?");
+            return Err(self.fault(member.content.start - BLOCK, &reason));
+        }
         self.bytes.seek(self.bytes.position().next_multiple_of(BLOCK));
         let changed = || self.fault(member.content.start, "changed while it was read");
         content.ok_or_else(|| SourceFault { is_damage: false, ..changed() })
@@ -169,37 +238,48 @@ impl Members {
     }
 
     pub(crate) fn fault(&self, at: u64, reason: &str) -> SourceFault {
-        fault(&self.object, at, reason)
+        let (key, store) = (shown(&self.bytes.object.key), self.bytes.object.store.name());
+        let of = if self.bytes.compression().is_some() { " of its content" } else { "" };
+        SourceFault::damage(format!("the tar archive {key} in store `{store}`, at byte {at}{of}, {reason}"))
     }
-}
-
-pub(crate) fn fault(object: &RangedObject, at: u64, reason: &str) -> SourceFault {
-    let (key, store) = (shown(&object.key), object.store.name());
-    SourceFault::damage(format!("the tar archive {key} in store `{store}`, at byte {at}, {reason}"))
 }
 
 impl Header {
     fn read(block: &[u8]) -> Result<Self, &'static str> {
         // The sum is that of the header with spaces in its place.
         let sum = sum(block) - sum(&block[148..156]) + 8 * u64::from(b' ');
-        if number(&block[148..156]) != Some(sum) {
-            return Err("has a header with a wrong checksum: is it a tar archive, and not compressed?");
+        let stated = number(&block[148..156]);
+        if stated != Some(sum) && (stated.is_none() || stated != signed_sum(block, sum)) {
+            return Err("has a header with a wrong checksum: is it a tar archive?");
         }
         let size = number(&block[124..136]).ok_or("has a header with an invalid size")?;
         let (name, kind) = (until_nul(&block[..100]), block[156]);
         // GNU tar uses the place of the prefix for times.
-        let prefix = if &block[257..263] == b"ustar\0" { until_nul(&block[345..500]) } else { String::new() };
-        let name = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
+        let prefix = if &block[257..263] == b"ustar\0" { until_nul(&block[345..500]) } else { &[] };
+        let name = if prefix.is_empty() { name.to_vec() } else { [prefix, &b"/"[..], name].concat() };
         Ok(Self { kind, name, size })
     }
 
-    fn is_file(&self) -> bool {
-        // An old archive marks folders by their names alone.
-        matches!(self.kind, b'0' | 0 | b'7') && !self.name.ends_with('/')
+    /// True for a file. Old archives mark folders by a `/` at the end of the name, and so do some others; the name of an extended header counts.
+    fn is_file(&self, extension: &Extension) -> bool {
+        if !matches!(self.kind, b'0' | 0 | b'7') {
+            return false;
+        }
+        let name = extension.name.as_deref().unwrap_or(&self.name);
+        let is_old = self.kind == 0 && extension.name.is_none();
+        !(name.ends_with(b"/") && (is_old || extension.size.unwrap_or(self.size) == 0))
     }
 }
 
 impl Extension {
+    /// Adds the values of a later header.
+    fn or(&mut self, other: Self) {
+        self.is_there |= other.is_there;
+        self.name = self.name.take().or(other.name);
+        self.size = self.size.or(other.size);
+        self.is_sparse |= other.is_sparse;
+    }
+
     /// Reads records `LENGTH NAME=VALUE\n`, whose lengths count whole records.
     fn read_pax(&mut self, mut text: &[u8]) -> Result<(), &'static str> {
         const DAMAGED: &str = "has a damaged extended header";
@@ -211,17 +291,29 @@ impl Extension {
             let (name, value) = {
                 let record = &record[space + 1..length - 1];
                 let equals = record.iter().position(|byte| *byte == b'=').ok_or(DAMAGED)?;
-                (&record[..equals], String::from_utf8_lossy(&record[equals + 1..]))
+                (&record[..equals], &record[equals + 1..])
             };
             match name {
-                b"path" => self.name = Some(value.into_owned()),
-                b"size" => self.size = Some(value.parse().map_err(|_| DAMAGED)?),
+                b"path" => self.name = Some(value.to_vec()),
+                b"size" => {
+                    let size = str::from_utf8(value).ok().and_then(|size| size.parse().ok());
+                    self.size = Some(size.ok_or(DAMAGED)?);
+                }
+                // GNU tar, star and the tar of Solaris.
+                _ if name.starts_with(b"GNU.sparse.") => self.is_sparse = true,
+                b"SUN.holesdata" | b"SCHILY.realsize" => self.is_sparse = true,
                 _ => {}
             }
             text = rest;
         }
         Ok(())
     }
+}
+
+/// The sum as writers make it whose characters have signs.
+fn signed_sum(block: &[u8], sum: u64) -> Option<u64> {
+    let negative = block[..148].iter().chain(&block[156..]).filter(|byte| **byte >= 0x80).count();
+    sum.checked_sub(256 * negative as u64)
 }
 
 /// A number: octal digits, or, if the first bit is set, a big-endian number of the remaining bits.
@@ -232,7 +324,7 @@ fn number(field: &[u8]) -> Option<u64> {
         let start = u64::from(first & 0x7f);
         return rest.iter().try_fold(start, |number, byte| Some(number.checked_mul(256)? + u64::from(*byte)));
     }
-    let digits = str::from_utf8(field).ok()?.trim_matches(['\0', ' ']);
+    let digits = str::from_utf8(until_nul(field)).ok()?.trim_matches(' ');
     if digits.is_empty() { Some(0) } else { u64::from_str_radix(digits, 8).ok() }
 }
 
@@ -248,7 +340,60 @@ fn sum(bytes: &[u8]) -> u64 {
     of_words + rest.iter().map(|byte| u64::from(*byte)).sum::<u64>()
 }
 
-fn until_nul(text: &[u8]) -> String {
-    let end = text.iter().position(|byte| *byte == 0).unwrap_or(text.len());
-    String::from_utf8_lossy(&text[..end]).into_owned()
+fn without_slashes(mut name: Vec<u8>) -> Vec<u8> {
+    name.truncate(name.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1));
+    name
+}
+
+fn until_nul(text: &[u8]) -> &[u8] {
+    &text[..memchr(0, text).unwrap_or(text.len())]
+}
+
+/// The name as a text. Bytes that are not UTF-8 become `\xHH`, with two digits each; a `\` before `xHH` becomes `\x5c`, so that different
+/// names stay different, also in lower case.
+fn readable(name: Vec<u8>) -> String {
+    let is_escape = |name: &[u8]| match name {
+        [b'\\', b'x' | b'X', high, low, ..] => high.is_ascii_hexdigit() && low.is_ascii_hexdigit(),
+        _ => false,
+    };
+    let escapes = |name: &[u8]| memchr_iter(b'\\', name).any(|at| is_escape(&name[at..]));
+    let name = match String::from_utf8(name) {
+        Ok(name) if !escapes(name.as_bytes()) => return name,
+        name => name.map_or_else(|error| error.into_bytes(), String::into_bytes),
+    };
+    let mut text = String::new();
+    let mut rest = &name[..];
+    for part in name.utf8_chunks() {
+        for char in part.valid().chars() {
+            match char {
+                '\\' if is_escape(rest) => text.push_str("\\x5c"),
+                char => text.push(char),
+            }
+            rest = &rest[char.len_utf8()..];
+        }
+        for byte in part.invalid() {
+            write!(text, "\\x{byte:02x}").expect("a string takes any text");
+            rest = &rest[1..];
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_different_and_readable() {
+        for (name, expected) in [
+            (&b"a/caf\xc3\xa9.jpg"[..], "a/caf\u{e9}.jpg"),
+            (b"caf\xe8.jpg", "caf\\xe8.jpg"),
+            (b"caf\\xe8.jpg", "caf\\x5cxe8.jpg"),
+            (b"caf\\XE8.jpg", "caf\\x5cXE8.jpg"),
+            (b"\\x5c\xff\\xg", "\\x5cx5c\\xff\\xg"),
+            (b"windows\\xylo\\x", "windows\\xylo\\x"),
+        ] {
+            assert_eq!(readable(name.to_vec()), expected);
+        }
+    }
 }

@@ -136,7 +136,11 @@ pub(crate) async fn scan(
 }
 
 async fn next_entry(samples: &mut Samples, fields: &mut FieldNames) -> Result<Option<Entry>, SourceFault> {
-    let Some(key) = samples.next_sample().await? else { return Ok(None) };
+    let key = samples.next_sample().await?;
+    if let Some(fault) = samples.members.bytes.no_index() {
+        return Err(fault);
+    }
+    let Some(key) = key else { return Ok(None) };
     let mut files = Vec::new();
     while let Some((field, member)) = samples.next_file().await? {
         samples.skip(&member);

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a failure to set up the files of a test fails the test")]
 
 mod ahead;
+mod archives;
 mod csv;
 mod damage;
 mod hostile;

@@ -306,7 +306,7 @@ class TarSource(TypedDict):
     store: str
     #: Keys of the shards, e.g. `train-{000..127}.tar`.
     shards: NotRequired[str | None]
-    #: Prefix of the keys of the shards, which end with `.tar`; instead of `shards`.
+    #: Prefix of the keys of the shards, which end with `.tar`, `.tar.gz`, `.tgz` or `.tar.zst`; instead of `shards`.
     prefix: NotRequired[str | None]
     #: Key of an index in that store, made by `penstock index create --tar`; instead of `shards`. A shuffle needs an index.
     index: NotRequired[str | None]
@@ -1106,7 +1106,7 @@ def tar(
 
     store: Store that holds the shards.
     shards: Keys of the shards, e.g. `train-{000..127}.tar`.
-    prefix: Prefix of the keys of the shards, which end with `.tar`; instead of `shards`.
+    prefix: Prefix of the keys of the shards, which end with `.tar`, `.tar.gz`, `.tgz` or `.tar.zst`; instead of `shards`.
     index: Key of an index in that store, made by `penstock index create --tar`; instead of `shards`. A shuffle needs an index.
     fields: Fields of the samples, each with the names of its file, e.g. `{"bytes": "jpg;jpeg"}`. When missing, each file is a field
         with its own name.

@@ -135,6 +135,11 @@ impl Default for Suffix {
 }
 
 impl Suffix {
+    /// Endings of tar shards, also of compressed ones.
+    pub fn of_tar() -> Self {
+        Self::Several([".tar", ".tar.gz", ".tgz", ".tar.zst"].map(str::to_owned).to_vec())
+    }
+
     /// Number of bytes of the ending by which a key is taken; `None` if it is not taken. The endings of a module are not known here: they
     /// replace it when a document is checked.
     pub fn matched(&self, key: &str) -> Option<usize> {

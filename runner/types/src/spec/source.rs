@@ -321,7 +321,7 @@ source! {
         /// Keys of the shards, e.g. `train-{000..127}.tar`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         shards: Option<ObjectKey>,
-        /// Prefix of the keys of the shards, which end with `.tar`; instead of `shards`.
+        /// Prefix of the keys of the shards, which end with `.tar`, `.tar.gz`, `.tgz` or `.tar.zst`; instead of `shards`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         prefix: Option<String>,
         /// Key of an index in that store, made by `penstock index create --tar`; instead of `shards`. A shuffle needs an index.

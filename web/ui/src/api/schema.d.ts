@@ -3941,7 +3941,7 @@ export interface components {
             store: string;
             /** @description Keys of the shards, e.g. `train-{000..127}.tar`. */
             shards?: string | null;
-            /** @description Prefix of the keys of the shards, which end with `.tar`; instead of `shards`. */
+            /** @description Prefix of the keys of the shards, which end with `.tar`, `.tar.gz`, `.tgz` or `.tar.zst`; instead of `shards`. */
             prefix?: string | null;
             /** @description Key of an index in that store, made by `penstock index create --tar`; instead of `shards`. A shuffle needs an index. */
             index?: string | null;
