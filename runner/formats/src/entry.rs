@@ -10,8 +10,18 @@ const MAX_KEY: usize = 4096;
 pub(crate) struct Entry {
     /// Key; empty for a sample that has none of its own.
     pub(crate) key: String,
-    /// Number of the field and place of the content of each file, in the order of the shard.
-    pub(crate) files: Vec<(u32, Range<u64>)>,
+    /// Files in the order of the shard.
+    pub(crate) files: Vec<FilePlace>,
+}
+
+/// Place of a file in its shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FilePlace {
+    /// Number of the field.
+    pub(crate) field: u32,
+    pub(crate) content: Range<u64>,
+    /// Digest of the header before the content, or of the content; `None` in indexes of earlier builds.
+    pub(crate) digest: Option<u32>,
 }
 
 /// Writes entries. Numbers have seven bits in each byte, the lowest first.
@@ -27,6 +37,7 @@ pub(crate) struct Packer {
 /// Reads entries.
 pub(crate) struct Unpacker<'a> {
     alignment: u64,
+    has_digests: bool,
     rest: &'a [u8],
     last: (Vec<u8>, u64),
 }
@@ -51,10 +62,11 @@ impl Packer {
         push(&mut self.bytes, (key.len() - shared) as u64);
         self.bytes.extend_from_slice(&key[shared..]);
         push(&mut self.bytes, entry.files.len() as u64);
-        for (field, content) in &entry.files {
+        for FilePlace { field, content, digest } in &entry.files {
             push(&mut self.bytes, (*field).into());
             push(&mut self.bytes, content.start / self.alignment - *end);
             push(&mut self.bytes, content.end - content.start);
+            self.bytes.extend_from_slice(&digest.unwrap_or(0).to_le_bytes());
             *end = content.end.div_ceil(self.alignment);
         }
         *last = key.to_vec();
@@ -66,8 +78,8 @@ impl Packer {
 }
 
 impl<'a> Unpacker<'a> {
-    pub(crate) fn new(entries: &'a [u8], alignment: u64) -> Self {
-        Self { alignment, rest: entries, last: (Vec::new(), 0) }
+    pub(crate) fn new(entries: &'a [u8], alignment: u64, has_digests: bool) -> Self {
+        Self { alignment, has_digests, rest: entries, last: (Vec::new(), 0) }
     }
 
     pub(crate) fn start_group(&mut self) {
@@ -82,13 +94,13 @@ impl<'a> Unpacker<'a> {
     /// The next entry; `None` if it is damaged.
     pub(crate) fn next(&mut self) -> Option<Entry> {
         let mut files = Vec::new();
-        self.pass(|field, content| files.push((field, content)))?;
+        self.pass(|file| files.push(file))?;
         let key = str::from_utf8(&self.last.0).ok()?.to_owned();
         Some(Entry { key, files })
     }
 
     /// Passes the next entry, whose files `file` receives; `None` if it is damaged.
-    pub(crate) fn pass(&mut self, mut file: impl FnMut(u32, Range<u64>)) -> Option<()> {
+    pub(crate) fn pass(&mut self, mut file: impl FnMut(FilePlace)) -> Option<()> {
         let (shared, other) = (self.number()?, self.number()?);
         let (shared, other) = (usize::try_from(shared).ok()?, usize::try_from(other).ok()?);
         let (text, rest) = self.rest.split_at_checked(other)?;
@@ -108,9 +120,16 @@ impl<'a> Unpacker<'a> {
             let start = self.last.1.checked_add(self.number()?)?.checked_mul(self.alignment)?;
             let end = start.checked_add(self.number()?)?;
             self.last.1 = end.div_ceil(self.alignment);
-            file(field, start..end);
+            let digest = if self.has_digests { Some(self.digest()?) } else { None };
+            file(FilePlace { field, content: start..end, digest });
         }
         Some(())
+    }
+
+    fn digest(&mut self) -> Option<u32> {
+        let (digest, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
+        Some(u32::from_le_bytes(*digest))
     }
 
     fn number(&mut self) -> Option<u64> {
@@ -153,7 +172,7 @@ mod tests {
                 let files = files.into_iter().map(|(field, gap, size)| {
                     let start = (end + gap) * alignment;
                     end = (start + size).div_ceil(alignment);
-                    (field, start..start + size)
+                    FilePlace { field, content: start..start + size, digest: Some(field * 7) }
                 });
                 entries.push(Entry { key, files: files.collect() });
             }
@@ -161,7 +180,7 @@ mod tests {
             packer.start_group();
             entries.iter().for_each(|entry| packer.push(entry));
             let bytes = packer.finish();
-            let mut unpacker = Unpacker::new(&bytes, alignment);
+            let mut unpacker = Unpacker::new(&bytes, alignment, true);
             for entry in &entries {
                 let read = unpacker.next();
                 prop_assert_eq!(read.as_ref(), Some(entry));
@@ -170,8 +189,8 @@ mod tests {
         }
 
         #[test]
-        fn damaged_entries_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
-            let mut unpacker = Unpacker::new(&bytes, 512);
+        fn damaged_entries_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..60), has_digests: bool) {
+            let mut unpacker = Unpacker::new(&bytes, 512, has_digests);
             while unpacker.next().is_some() && unpacker.position(&bytes) < bytes.len() {}
         }
     }

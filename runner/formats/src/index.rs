@@ -2,8 +2,8 @@
 //!
 //! The index is one object: a magic number, the length of a header, the header in JSON, and a section for each shard. A section has an
 //! entry for each sample: the key, of which the part in common with the key before it is left out, and the places of its files. An
-//! entry of a tar shard has 15 to 30 bytes, one of a TFRecord file, without a key, 7. Each sixteenth entry stands for itself, so that a
-//! sample is found in constant time.
+//! entry of a tar shard has 15 to 30 bytes, one of a TFRecord file, without a key, 7, and each file has a digest of 4 bytes. Each sixteenth
+//! entry stands for itself, so that a sample is found in constant time.
 
 use std::fmt;
 use std::ops::Not;
@@ -14,7 +14,7 @@ use penstock_storage::Version;
 use penstock_types::data_set::DataFields;
 use serde::{Deserialize, Serialize};
 
-use crate::entry::{Entry, Packer, Unpacker};
+use crate::entry::{Entry, FilePlace, Packer, Unpacker};
 use crate::shards::Starts;
 use crate::value::little_endian;
 
@@ -54,6 +54,8 @@ pub(crate) struct ShardIndex {
     pub(crate) version: Version,
     pub(crate) samples: u64,
     alignment: u64,
+    /// Set unless an earlier build has made the index.
+    pub(crate) has_digests: bool,
     entries: Bytes,
     /// Position in `entries` of each entry that stands for itself.
     groups: Vec<u32>,
@@ -105,11 +107,29 @@ pub enum IndexFault {
 }
 
 impl IndexKind {
-    /// First bytes of an index.
-    fn magic(self) -> &'static [u8; 8] {
+    /// First bytes of an index. Those of earlier builds have no digests.
+    fn magic(self, has_digests: bool) -> &'static [u8; 8] {
+        match (self, has_digests) {
+            (Self::Tar, true) => b"PNSTAR02",
+            (Self::Tar, false) => b"PNSTAR01",
+            (Self::Tfrecord, true) => b"PNSTFR02",
+            (Self::Tfrecord, false) => b"PNSTFR01",
+        }
+    }
+
+    /// Number of bytes before a file that its digest stands for.
+    pub(crate) fn header_bytes(self) -> u64 {
         match self {
-            Self::Tar => b"PNSTAR01",
-            Self::Tfrecord => b"PNSTFR01",
+            Self::Tar => 512,
+            Self::Tfrecord => 0,
+        }
+    }
+
+    /// Digest of a file, given with the header before it: of a tar shard, of that header; of a TFRecord file, the checksum of the record.
+    pub(crate) fn digest(self, file: &[u8]) -> Option<u32> {
+        match self {
+            Self::Tar => file.get(..512).map(crc32fast::hash),
+            Self::Tfrecord => file.last_chunk().map(|checksum| u32::from_le_bytes(*checksum)),
         }
     }
 
@@ -221,7 +241,9 @@ impl SampleIndex {
         let (fields, types) = (self.fields.clone(), self.types.clone());
         let header = HeaderJson { fields, shards: shards.collect(), types };
         let header = serde_json::to_vec(&header).expect("texts and numbers are JSON");
-        let mut bytes = [&self.kind.magic()[..], &(header.len() as u64).to_le_bytes(), &header].concat();
+        let has_digests = self.shards.iter().all(|shard| shard.has_digests);
+        let mut bytes =
+            [&self.kind.magic(has_digests)[..], &(header.len() as u64).to_le_bytes(), &header].concat();
         self.shards.iter().for_each(|shard| bytes.extend_from_slice(&shard.entries));
         bytes
     }
@@ -229,9 +251,10 @@ impl SampleIndex {
     /// Reads an index. Each entry is checked, so that a sample can be found without further faults.
     pub fn read(mut bytes: Bytes, kind: IndexKind) -> Result<Self, IndexFault> {
         let damaged = |reason: &str| IndexFault::Damaged(kind, reason.to_owned());
-        if !bytes.starts_with(kind.magic()) || bytes.len() < 16 {
+        let is_of = |has_digests: &bool| bytes.starts_with(kind.magic(*has_digests)) && bytes.len() >= 16;
+        let Some(has_digests) = [true, false].into_iter().find(is_of) else {
             return Err(IndexFault::NoIndex(kind));
-        }
+        };
         let start = bytes.split_to(16);
         let length = little_endian(&start[8..]);
         let length = usize::try_from(length).ok().filter(|length| *length <= bytes.len());
@@ -246,7 +269,14 @@ impl SampleIndex {
             let length = usize::try_from(shard.bytes).ok().filter(|length| *length <= bytes.len());
             let entries = bytes.split_to(length.ok_or_else(|| damaged("it ends in an entry"))?);
             let version = Version { size: shard.size, tag: shard.tag.map(Arc::from) };
-            let index = ShardIndex::read(kind, &shard.key, version, shard.samples, entries, fields.len());
+            let index = ShardIndex::read(
+                kind,
+                &shard.key,
+                version,
+                shard.samples,
+                (entries, has_digests),
+                fields.len(),
+            );
             let index =
                 index.ok_or_else(|| damaged(&format!("entries of `{}`", shard.key.escape_debug())))?;
             read.push(ShardIndex { lacks_end: shard.lacks_end, ..index });
@@ -277,35 +307,44 @@ impl ShardIndex {
         key: &str,
         version: Version,
         samples: u64,
-        entries: Bytes,
+        (entries, has_digests): (Bytes, bool),
         fields: usize,
     ) -> Option<Self> {
         let (mut groups, mut counts, alignment) = (Vec::new(), vec![0; fields], kind.alignment());
-        let mut unpacker = Unpacker::new(&entries, alignment);
+        let mut unpacker = Unpacker::new(&entries, alignment, has_digests);
         for number in 0..samples {
             if number % GROUP == 0 {
                 groups.push(u32::try_from(unpacker.position(&entries)).ok()?);
                 unpacker.start_group();
             }
             let entry = unpacker.next()?;
-            let is_valid = |(field, content): &(u32, std::ops::Range<u64>)| {
-                (*field as usize) < fields && content.end <= version.size
+            let first = if has_digests { kind.header_bytes() } else { 0 };
+            let is_valid = |file: &FilePlace| {
+                (file.field as usize) < fields
+                    && file.content.start >= first
+                    && file.content.end <= version.size
             };
             if !entry.files.iter().all(is_valid) {
                 return None;
             }
-            entry.files.iter().for_each(|(field, _)| counts[*field as usize] += 1);
+            entry.files.iter().for_each(|file| counts[file.field as usize] += 1);
         }
         (unpacker.position(&entries) == entries.len()).then_some(Self {
             key: Arc::from(key),
             version,
             samples,
             alignment,
+            has_digests,
             entries,
             groups,
             counts,
             lacks_end: false,
         })
+    }
+
+    /// True if the samples are those of `other`, in the same places and with the same digests.
+    pub(crate) fn has_samples_of(&self, other: &Self) -> bool {
+        (self.samples, self.has_digests, &self.entries) == (other.samples, other.has_digests, &other.entries)
     }
 
     /// The last sample, if its files may have been cut off.
@@ -316,16 +355,16 @@ impl ShardIndex {
 
     /// The same without its last sample, which is that of `entry`.
     pub(crate) fn without_last(mut self, entry: &Entry) -> Self {
-        entry.files.iter().for_each(|(field, _)| self.counts[*field as usize] -= 1);
+        entry.files.iter().for_each(|file| self.counts[file.field as usize] -= 1);
         Self { samples: self.samples - 1, lacks_end: false, ..self }
     }
 
     fn entry(&self, number: u64) -> Entry {
         let start = self.groups[(number / GROUP) as usize] as usize;
-        let mut unpacker = Unpacker::new(&self.entries[start..], self.alignment);
+        let mut unpacker = Unpacker::new(&self.entries[start..], self.alignment, self.has_digests);
         unpacker.start_group();
         for _ in 0..number % GROUP {
-            unpacker.pass(|_, _| {});
+            unpacker.pass(|_| {});
         }
         unpacker.next().expect("entries were checked when they were read")
     }
@@ -349,8 +388,8 @@ impl ShardPacker {
         }
         self.packer.push(entry);
         self.samples += 1;
-        for (field, _) in &entry.files {
-            let field = *field as usize;
+        for file in &entry.files {
+            let field = file.field as usize;
             self.counts.resize(self.counts.len().max(field + 1), 0);
             self.counts[field] += 1;
         }
@@ -358,8 +397,8 @@ impl ShardPacker {
 
     pub(crate) fn finish(self, key: Arc<str>, version: Version) -> ShardIndex {
         let Self { packer, alignment, groups, samples, counts } = self;
-        let (entries, lacks_end) = (packer.finish().into(), false);
-        ShardIndex { key, version, samples, alignment, entries, groups, counts, lacks_end }
+        let (entries, has_digests, lacks_end) = (packer.finish().into(), true, false);
+        ShardIndex { key, version, samples, alignment, has_digests, entries, groups, counts, lacks_end }
     }
 }
 

@@ -1,22 +1,23 @@
 //! Samples of indexed shards, read by their places.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use penstock_engine::chunk::{Chunk, Outcome};
 use penstock_engine::item::{Origin, Sample};
 use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{BoundedStore, RAISE_BUFFER, RangedObject, shown};
+use penstock_storage::{BoundedStore, RAISE_BUFFER, RangedObject, Version, shown};
 use penstock_types::data_set::DataFields;
 use penstock_types::resume::Hash;
 use tokio::task::spawn_blocking;
 
 use crate::build::{Pack, scan};
 use crate::damage::Damage;
+use crate::entry::FilePlace;
 use crate::index::{FieldNames, IndexKind, SampleIndex, ShardIndex};
 use crate::ranges::{Read, Reads};
 use crate::shards::{Shards, digest, read_whole, versions, with_version};
@@ -52,10 +53,18 @@ struct IndexedShards {
     units: Arc<[u64]>,
     mean_bytes: u64,
     most_bytes: u64,
+    /// Versions of the shards that are copies of those for which the index was made, once they are read.
+    copies: Box<[OnceLock<Version>]>,
 }
 
-/// A file: place of its sample in the chunk, and the number of its field.
-type File = (usize, usize);
+/// A file of a sample.
+struct File {
+    /// Place of the sample in the chunk.
+    place: usize,
+    /// Number of the field.
+    field: usize,
+    digest: Option<u32>,
+}
 
 /// Index that is read, the decoder of its files, and the fields of its samples, if they are known from it.
 pub(crate) type Decoded = (SampleIndex, Box<dyn Decode>, Option<DataFields>);
@@ -75,8 +84,20 @@ pub(crate) fn indexed_samples(
         let units = index.shards.iter().map(|shard| shard.samples).collect();
         let bytes: u64 = index.shards.iter().map(|shard| shard.version.size).fold(0, u64::saturating_add);
         let mean_bytes = bytes / index.samples().max(1);
-        let samples =
-            IndexedShards { store, index, made, kind, decode, fields, damage, units, mean_bytes, most_bytes };
+        let copies = index.shards.iter().map(|_| OnceLock::new()).collect();
+        let samples = IndexedShards {
+            store,
+            index,
+            made,
+            kind,
+            decode,
+            fields,
+            damage,
+            units,
+            mean_bytes,
+            most_bytes,
+            copies,
+        };
         Ok(Arc::new(samples) as _)
     }
     .boxed()
@@ -151,8 +172,6 @@ async fn sound(
                 return damage.part(&shard.key, Some(shard.samples), error.into()).map(|()| Checked::Lost);
             }
         }
-        let warning = "shards that have changed since their index was made (make it again)";
-        damage.warn(warning, &format!("{}, {made}", shard.key));
         match RangedObject::open(store.clone(), shard.key.clone(), 0).await {
             Ok(object) => {
                 Ok(Checked::Again(scan(kind, object, damage.clone(), Some(shard.samples)).await?.0))
@@ -176,6 +195,13 @@ async fn sound(
                 pack(&mut names).ok_or_else(|| SourceFault::new("the index has too many fields", None))?
             }
         };
+        // A true copy.
+        if found.has_samples_of(shard) && found.version.may_be_copy_of(&shard.version) {
+            shards.push(shard.clone());
+            continue;
+        }
+        let warning = "shards that have changed since their index was made (make it again)";
+        damage.warn(warning, &format!("{}, {made}", shard.key));
         if let Some(lost @ 1..) = shard.samples.checked_sub(found.samples) {
             let (found, before) = (found.samples, shard.samples);
             let fewer =
@@ -201,7 +227,7 @@ impl IndexedShards {
         let (mut samples, mut reads) = (Vec::with_capacity(indexes.len()), Reads::new());
         for (place, &index) in indexes.iter().enumerate() {
             let (shard, entry) = self.index.find(index);
-            for (field, content) in entry.files {
+            for FilePlace { field, content, digest } in entry.files {
                 let field = field as usize;
                 if !self.decode.is_wanted(field) {
                     continue;
@@ -214,7 +240,7 @@ impl IndexedShards {
                     );
                     return Err(SourceFault::new(reason, None));
                 }
-                reads.push(shard, content, (place, field));
+                reads.push(shard, content, File { place, field, digest });
             }
             samples.push(Sample::new(entry.key, Origin::at(epoch, index)));
         }
@@ -223,29 +249,66 @@ impl IndexedShards {
 
     /// The files of a read, or the reason why they are damaged.
     async fn fetch(&self, read: Read<File>) -> Result<Vec<(File, Result<Bytes, Outcome>)>, SourceFault> {
-        let shard = &self.index.shards[read.shard];
-        let (key, version) = (shard.key.clone(), shard.version.clone());
-        match self.store.get_range(key, Some(version), read.range.clone()).await {
-            Ok(bytes) => Ok(read.split(&bytes).map(|(file, bytes)| (file, Ok(bytes))).collect()),
-            Err(error) => {
-                let fault = self.changed(shard).await.unwrap_or_else(|| error.into());
-                let outcome = self.damage.sample(fault)?;
-                Ok(read.into_parts().map(|file| (file, Err(outcome.clone()))).collect())
+        let (shard, place) = (&self.index.shards[read.shard], read.shard);
+        let get =
+            |version: &Version, range| self.store.get_range(shard.key.clone(), Some(version.clone()), range);
+        if self.copies[place].get().is_none() {
+            let error = match get(&shard.version, read.range.clone()).await {
+                Ok(bytes) => return Ok(read.split(&bytes).map(|(file, bytes)| (file, Ok(bytes))).collect()),
+                Err(error) => error,
+            };
+            match self.other_version(shard).await {
+                None => return self.failed(read, error.into()),
+                Some(version) if shard.has_digests && version.may_be_copy_of(&shard.version) => {
+                    self.copies[place].get_or_init(|| version);
+                }
+                Some(_) => return self.failed(read, self.changed(shard)),
             }
         }
+        // The headers before the files are read with them, and must be those that the index was made from.
+        let copy = self.copies[place].get().unwrap_or(&shard.version);
+        let before = self.kind.header_bytes();
+        let bytes = match get(copy, read.range.start.saturating_sub(before)..read.range.end).await {
+            Ok(bytes) => bytes,
+            Err(error) => return self.failed(read, error.into()),
+        };
+        let checked = read.split_with(&bytes, before).map(|(file, mut bytes)| {
+            if self.kind.digest(&bytes) != file.digest {
+                let outcome = self.damage.sample(self.changed(shard))?;
+                return Ok((file, Err(outcome)));
+            }
+            bytes.advance(before as usize);
+            Ok((file, Ok(bytes)))
+        });
+        checked.collect()
     }
 
-    /// Fault of a shard that is not the one which the index describes. If damage is left out, such shards were read again before.
-    async fn changed(&self, shard: &ShardIndex) -> Option<SourceFault> {
-        let made = self.made.as_ref().filter(|_| !self.damage.skips())?;
+    /// The files of a read that has failed, if damage is left out.
+    fn failed(
+        &self,
+        read: Read<File>,
+        fault: SourceFault,
+    ) -> Result<Vec<(File, Result<Bytes, Outcome>)>, SourceFault> {
+        let outcome = self.damage.sample(fault)?;
+        Ok(read.into_parts().map(|file| (file, Err(outcome.clone()))).collect())
+    }
+
+    /// Version of a shard, if it is not the one that the index describes. An index that was made for these samples describes the shards as
+    /// they were when the run began.
+    async fn other_version(&self, shard: &ShardIndex) -> Option<Version> {
+        self.made.as_ref()?;
         let version = self.store.version(shard.key.clone()).await.ok()?;
-        (version != shard.version).then(|| {
-            let (key, store, flag) = (shown(&shard.key), self.store.name(), self.kind.flag());
-            SourceFault::damage(format!(
-                "the shard {key} in store `{store}` has changed since {} was made: make it again with `penstock index create {flag}`",
-                shown(made)
-            ))
-        })
+        (version != shard.version).then_some(version)
+    }
+
+    /// Fault of a shard that is not the one which the index describes.
+    fn changed(&self, shard: &ShardIndex) -> SourceFault {
+        let (key, store, flag) = (shown(&shard.key), self.store.name(), self.kind.flag());
+        let made = self.made.as_deref().unwrap_or_default();
+        SourceFault::damage(format!(
+            "the shard {key} in store `{store}` has changed since {} was made: make it again with `penstock index create {flag}`",
+            shown(made)
+        ))
     }
 }
 
@@ -283,7 +346,7 @@ impl Numbered for IndexedShards {
             let reads = stream::iter(reads.into_iter().map(|read| self.fetch(read)));
             let fetched: Vec<_> = reads.buffered(self.store.reads().get()).try_collect().await?;
             let mut ended: BTreeMap<usize, Outcome> = BTreeMap::new();
-            for ((place, field), content) in fetched.into_iter().flatten() {
+            for (File { place, field, .. }, content) in fetched.into_iter().flatten() {
                 if ended.contains_key(&place) {
                     continue;
                 }

@@ -65,7 +65,7 @@ fn without_cut_samples(
             continue;
         };
         let has =
-            |name: &Arc<str>| last.files.iter().any(|(file, _)| names[*file as usize].as_ref() == Some(name));
+            |name: &Arc<str>| last.files.iter().any(|file| names[file.field as usize].as_ref() == Some(name));
         shards.push(match wanted.iter().find(|name| !has(name)) {
             None => shard,
             Some(name) => {

@@ -26,15 +26,27 @@ impl Version {
     /// The part of the tag that true copies of the object share: the modification time of a file, whose number differs in each folder,
     /// and the whole tag of other objects.
     pub fn copied_tag(&self) -> Option<&str> {
-        let tag = self.tag.as_deref()?;
+        Some(self.of_file().map_or(self.tag.as_deref()?, |(_, time)| time))
+    }
+
+    /// True if the object may be a true copy of one of the version `other`, or the reverse, although the tags differ: at least one of them is
+    /// a file, which has another number in each folder. A file of the same number was written to.
+    pub fn may_be_copy_of(&self, other: &Self) -> bool {
+        self.size == other.size
+            && match (self.of_file(), other.of_file()) {
+                (Some((one, _)), Some((other, _))) => one != other,
+                (one, other) => one.is_some() || other.is_some(),
+            }
+    }
+
+    /// Number and modification time of a file, as `folder::version` writes them.
+    fn of_file(&self) -> Option<(&str, &str)> {
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        // As `folder::version` writes it.
-        let of_file = tag.split_once('-').filter(|(number, time)| {
+        self.tag.as_deref()?.split_once('-').filter(|(number, time)| {
             is_number(number)
                 && time.strip_prefix('-').unwrap_or(time).split('-').all(is_number)
                 && time.contains('-')
-        });
-        Some(of_file.map_or(tag, |(_, time)| time))
+        })
     }
 }
 

@@ -10,6 +10,7 @@ use penstock_storage::{RangedObject, shown};
 use penstock_types::left_out::LeftOutReason;
 
 use crate::damage::Damage;
+use crate::index::IndexKind;
 use crate::sequence::Sequence;
 
 /// Size of a header, and alignment of all parts of an archive.
@@ -27,6 +28,8 @@ pub(crate) struct Member {
     pub(crate) name: String,
     /// Place of the content in the archive.
     pub(crate) content: Range<u64>,
+    /// Digest of the header, for an index.
+    pub(crate) digest: Option<u32>,
     /// Reason why the content is not read: the archive ends before its end, or before that of the padding.
     cut: Option<String>,
 }
@@ -38,6 +41,8 @@ pub(crate) struct Members {
     damage: Damage,
     /// Set once the archive has ended without its end mark.
     pub(super) lacks_end: bool,
+    /// Set if the digests of headers are needed.
+    pub(super) has_digests: bool,
     /// Set behind the end mark.
     is_ended: bool,
 }
@@ -68,6 +73,7 @@ impl Members {
             bytes: Sequence::new(object, ahead_bytes, is_plain),
             damage,
             lacks_end: false,
+            has_digests: false,
             is_ended: false,
         }
     }
@@ -113,6 +119,7 @@ impl Members {
                 self.read_padding().await?;
                 return Ok(None);
             }
+            let digest = if self.has_digests { IndexKind::Tar.digest(&header) } else { None };
             let header = Header::read(&header).map_err(|reason| self.fault(start, reason))?;
             let is_file = header.is_file(&extension);
             let size = match header.kind {
@@ -135,7 +142,7 @@ impl Members {
                     _ => format!("ends before the {size} bytes of {shown}: is it truncated?"),
                 };
                 if is_file {
-                    return Ok(Some(Member { name, content: content..content, cut: Some(reason) }));
+                    return Ok(Some(Member { name, content: content..content, digest, cut: Some(reason) }));
                 }
                 return Err(self.fault(start, &reason));
             };
@@ -167,7 +174,7 @@ impl Members {
                     if name.len() > MAX_NAME {
                         return Err(self.fault(start, "has a name of more than 4096 bytes"));
                     }
-                    return Ok(Some(Member { name, content: content..content + size, cut: None }));
+                    return Ok(Some(Member { name, content: content..content + size, digest, cut: None }));
                 }
                 // The target of a link.
                 b'K' => {}

@@ -8,7 +8,7 @@ use super::members::{Member, Members};
 use super::names::split;
 use crate::build::Pack;
 use crate::damage::Damage;
-use crate::entry::Entry;
+use crate::entry::{Entry, FilePlace};
 use crate::index::{FieldNames, IndexKind, MAX_FIELDS, ShardIndex, ShardPacker};
 
 /// The samples of an archive, in order.
@@ -118,6 +118,7 @@ pub(crate) async fn scan(
     /// Headers are read with what lies between them, so one block ahead is enough for small files and little is lost for large ones.
     const AHEAD: u64 = 4 << 20;
     let mut samples = Samples::new(object.clone(), AHEAD, damage.clone());
+    samples.members.has_digests = true;
     let (mut fields, mut entries) = (FieldNames::default(), Vec::new());
     loop {
         match next_entry(&mut samples, &mut fields).await {
@@ -148,7 +149,7 @@ async fn next_entry(samples: &mut Samples, fields: &mut FieldNames) -> Result<Op
             let fault = samples.fault(&member, &format!("has more than {MAX_FIELDS} different fields"));
             return Err(SourceFault { is_damage: false, ..fault });
         };
-        files.push((number, member.content));
+        files.push(FilePlace { field: number, content: member.content, digest: member.digest });
     }
     Ok(Some(Entry { key, files }))
 }
@@ -159,7 +160,7 @@ impl Scanned {
         let numbers = numbers?;
         let mut packer = ShardPacker::new(IndexKind::Tar);
         for entry in &mut self.entries {
-            entry.files.iter_mut().for_each(|(field, _)| *field = numbers[*field as usize]);
+            entry.files.iter_mut().for_each(|file| file.field = numbers[file.field as usize]);
             packer.push(entry);
         }
         let mut shard = packer.finish(self.object.key.clone(), self.object.version().clone());

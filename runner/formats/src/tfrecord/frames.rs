@@ -53,6 +53,12 @@ impl Frames {
         frame: &Range<u64>,
         most_bytes: u64,
     ) -> Result<Result<Bytes, SourceFault>, SourceFault> {
+        let rest = self.rest(frame, most_bytes).await?;
+        Ok(self.checked(frame, rest))
+    }
+
+    /// The record with its checksum.
+    pub(super) async fn rest(&mut self, frame: &Range<u64>, most_bytes: u64) -> Result<Bytes, SourceFault> {
         let length = frame.end - frame.start - HEADER - FOOTER;
         if length > most_bytes {
             let reason =
@@ -60,10 +66,21 @@ impl Frames {
             return Err(SourceFault { is_damage: false, ..self.fault(frame.start, &reason) });
         }
         match self.content.take(length + FOOTER).await? {
-            Some(rest) => Ok(checked(rest)
-                .map_err(|reason| self.fault(frame.start, &format!("has a record that {reason}")))),
+            Some(rest) => Ok(rest),
             None => Err(self.truncated(frame.start, length)),
         }
+    }
+
+    /// The record in what [`Self::rest`] has returned.
+    pub(super) fn checked(&self, frame: &Range<u64>, rest: Bytes) -> Result<Bytes, SourceFault> {
+        checked(rest).map_err(|reason| self.fault(frame.start, &format!("has a record that {reason}")))
+    }
+
+    /// The checksum of the record of the frame that was returned last, which is skipped.
+    pub(super) async fn checksum(&mut self, frame: &Range<u64>) -> Result<Bytes, SourceFault> {
+        self.content.seek(frame.end - FOOTER);
+        let checksum = self.content.take(FOOTER).await?;
+        checksum.ok_or_else(|| self.truncated(frame.start, frame.end - frame.start - HEADER - FOOTER))
     }
 
     /// Skips the record of the frame that was returned last.

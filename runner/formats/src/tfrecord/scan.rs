@@ -8,7 +8,7 @@ use super::fields;
 use super::frames::Frames;
 use crate::build::Scan;
 use crate::damage::Damage;
-use crate::entry::Entry;
+use crate::entry::{Entry, FilePlace};
 use crate::index::{IndexKind, ShardPacker};
 
 /// Name of the one field of an index: each sample has one record.
@@ -49,12 +49,19 @@ async fn next_entry(frames: &mut Frames, learner: &mut Learner) -> Result<Option
     if let Some(fault) = frames.content.no_index() {
         return Err(fault);
     }
-    if frame.end - frame.start > MAX_LEARNT {
-        frames.skip(&frame).await?;
-    } else if let Ok(record) = frames.record(&frame, MAX_LEARNT).await? {
+    let checksum = if frame.end - frame.start > MAX_LEARNT {
+        frames.checksum(&frame).await?
+    } else {
+        let rest = frames.rest(&frame, MAX_LEARNT).await?;
         // A damaged record fails where it is read.
-        let at = || format!("the record at byte {} of {}", frame.start, shown(&frames.content.object.key));
-        fields::learn(learner, &record, &at).map_err(|fault| SourceFault::new(fault.to_string(), None))?;
-    }
-    Ok(Some(Entry { key: String::new(), files: vec![(0, frame)] }))
+        if let Ok(record) = frames.checked(&frame, rest.clone()) {
+            let at =
+                || format!("the record at byte {} of {}", frame.start, shown(&frames.content.object.key));
+            fields::learn(learner, &record, &at)
+                .map_err(|fault| SourceFault::new(fault.to_string(), None))?;
+        }
+        rest
+    };
+    let digest = IndexKind::Tfrecord.digest(&checksum);
+    Ok(Some(Entry { key: String::new(), files: vec![FilePlace { field: 0, content: frame, digest }] }))
 }

@@ -3,6 +3,7 @@
 
 mod ahead;
 mod archives;
+mod copies;
 mod csv;
 mod damage;
 mod hostile;

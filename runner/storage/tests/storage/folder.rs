@@ -70,6 +70,24 @@ async fn copies_of_a_file_share_a_part_of_their_tags() {
     assert_eq!(one.copied_tag(), Some("1700000000-123000000"));
     assert_eq!(one.copied_tag(), copy.copied_tag());
     assert_ne!(one.copied_tag(), later.copied_tag());
+    let tagged = |tag: &str| Version { size: one.size, tag: Some(tag.into()) };
+    let (etag, other) = (tagged("\"5d41402a\""), tagged("\"7d793037\""));
+    let larger = Version { size: one.size + 1, ..copy.clone() };
+    for (one, other, may_be) in [
+        (&one, &copy, true),
+        // The file was written to.
+        (&tagged("7-1-0"), &tagged("7-2-0"), false),
+        (&tagged("7-1-0"), &tagged("8-2-0"), true),
+        (&one, &larger, false),
+        (&one, &etag, true),
+        (&etag, &other, false),
+    ] {
+        assert_eq!(
+            (one.may_be_copy_of(other), other.may_be_copy_of(one)),
+            (may_be, may_be),
+            "{one:?} {other:?}"
+        );
+    }
     for tag in ["\"9-8-7\"", "d41d8cd98f00b204e9800998ecf8427e-2", "12", "7-1"] {
         let object = Version { size: 1, tag: Some(tag.into()) };
         assert_eq!(object.copied_tag(), Some(tag));
