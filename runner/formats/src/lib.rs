@@ -8,6 +8,7 @@ mod in_order;
 mod index;
 mod indexed;
 mod labels;
+mod lists;
 pub mod mds;
 pub mod parquet;
 mod ranges;
@@ -17,6 +18,7 @@ mod sequence;
 mod shards;
 pub mod tar;
 pub mod tfrecord;
+mod unpack;
 mod value;
 
 pub use damage::Damage;

@@ -69,7 +69,7 @@ pub fn mds_samples(
         let fields = DataFields::of_several(&parts)
             .map_err(|fault| fault.to_string().replace("the source ", "the shard "));
         let fields =
-            fields.and_then(|fields| check_texts(&index.shards).map(|()| fields)).map_err(|fault| {
+            fields.and_then(|fields| check_meanings(&index.shards).map(|()| fields)).map_err(|fault| {
                 SourceFault::new(format!("{fault}; write the shards with equal columns"), None)
             })?;
         let open = OpenShards::new(store, &index, most_bytes);
@@ -80,18 +80,16 @@ pub fn mds_samples(
     .boxed()
 }
 
-/// Checks that no field has texts in one shard, and JSON in another: both have one type.
-fn check_texts(shards: &[Shard]) -> Result<(), String> {
-    let mut known: BTreeMap<&str, (bool, &str)> = BTreeMap::new();
+/// Checks that no field has texts in one shard, and JSON in another, or one blob and several: both have one type.
+fn check_meanings(shards: &[Shard]) -> Result<(), String> {
+    let mut known: BTreeMap<&str, (&str, &str)> = BTreeMap::new();
     for shard in shards {
-        for (field, is_json) in shard.columns.texts() {
-            let (known, at) = *known.entry(&**field).or_insert((is_json, &*shard.raw.key));
-            if known != is_json {
-                let kind = |is_json| if is_json { "is JSON" } else { "is a text" };
-                let (known, kind, at, key) = (kind(known), kind(is_json), shown(at), shown(&shard.raw.key));
-                let name = shortened(field);
+        for (field, meaning) in shard.columns.meanings() {
+            let (known, at) = *known.entry(&**field).or_insert((meaning, &*shard.raw.key));
+            if known != meaning {
+                let (name, at, key) = (shortened(field), shown(at), shown(&shard.raw.key));
                 return Err(format!(
-                    "the field `{name}` {known} in the shard {at}, and {kind} in the shard {key}"
+                    "the field `{name}` {known} in the shard {at}, and {meaning} in the shard {key}"
                 ));
             }
         }

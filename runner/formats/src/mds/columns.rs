@@ -5,11 +5,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use penstock_engine::item::Sample;
+use penstock_engine::item::{Sample, Value};
 use penstock_types::data_set::DataField;
 
-use super::encoding::Encoding;
-use crate::value::{key, part, shortened};
+use super::encoding::{Encoding, images};
+use crate::lists::{offsets as places, offsets_field, offsets_name};
+use crate::value::{key, little_endian, part, shortened};
 
 /// The columns, in the order of the shard.
 #[derive(Debug, Default)]
@@ -23,6 +24,8 @@ struct Column {
     /// Size in bytes; `None` if it differs between samples.
     size: Option<u64>,
     field: Option<Arc<str>>,
+    /// Field with the places of the images in the other one, if there are several.
+    offsets: Option<Arc<str>>,
     is_key: bool,
 }
 
@@ -36,25 +39,33 @@ impl ShardColumns {
         is_key: bool,
     ) {
         let size = size.filter(|size| *size > 0);
-        self.0.push(Column { name: name.to_owned(), encoding, size, field, is_key });
+        let offsets = match &encoding {
+            Some(Encoding::Images { .. }) => field.as_deref().map(offsets_name),
+            _ => None,
+        };
+        self.0.push(Column { name: name.to_owned(), encoding, size, field, offsets, is_key });
     }
 
     /// Fields of the samples, which all of them have.
     pub(super) fn fields(&self) -> Vec<DataField> {
-        let fields = self.0.iter().filter_map(|column| {
-            let (name, kind) = (column.field.clone()?, column.encoding.as_ref()?.kind());
-            Some(DataField { name, kind, optional: Some(false) })
+        let fields = self.0.iter().flat_map(|column| {
+            let field = column.field.clone().zip(column.encoding.as_ref());
+            let field = field.map(|(name, encoding)| DataField {
+                name,
+                kind: encoding.kind(),
+                optional: Some(false),
+            });
+            let offsets = field.as_ref().filter(|_| column.offsets.is_some()).map(offsets_field);
+            field.into_iter().chain(offsets)
         });
         fields.collect()
     }
 
-    /// Fields that are texts, with true for those in JSON.
-    pub(super) fn texts(&self) -> impl Iterator<Item = (&Arc<str>, bool)> {
-        self.0.iter().filter_map(|column| match column.encoding.as_ref()? {
-            Encoding::Text => Some((column.field.as_ref()?, false)),
-            Encoding::Json => Some((column.field.as_ref()?, true)),
-            _ => None,
-        })
+    /// Fields that are texts or blobs, with their meanings.
+    pub(super) fn meanings(&self) -> impl Iterator<Item = (&Arc<str>, &'static str)> {
+        self.0
+            .iter()
+            .filter_map(|column| Some((column.field.as_ref()?, column.encoding.as_ref()?.meaning()?)))
     }
 
     /// Adds the fields of a sample. The error is the end of a sentence about the sample.
@@ -76,6 +87,15 @@ impl ShardColumns {
             let place = start..end;
             start = end;
             let Some(encoding) = &column.encoding else { continue };
+            if let (Encoding::Images { unused }, Some(field), Some(offsets)) =
+                (encoding, &column.field, &column.offsets)
+            {
+                let (sizes, bytes) = images(part(content, place), *unused).map_err(of_column)?;
+                let places = places(sizes.chunks_exact(4).map(|size| little_endian(size) as usize));
+                sample.set(field.clone(), Value::Blob(bytes));
+                sample.set(offsets.clone(), places.map_err(of_column)?);
+                continue;
+            }
             let value = encoding.value(part(content, place)).map_err(of_column)?;
             if column.is_key {
                 sample.key = key(&value).map_err(of_column)?;

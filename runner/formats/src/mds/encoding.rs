@@ -31,6 +31,10 @@ pub(super) enum Encoding {
         dtype: Option<Dtype>,
         shape: Option<Vec<u32>>,
     },
+    /// Images in sequence, behind their number and their sizes, four bytes each. `unused` bytes stand before these.
+    Images {
+        unused: usize,
+    },
 }
 
 impl Encoding {
@@ -55,9 +59,9 @@ impl Encoding {
             "str_float" => Self::RealText,
             "pkl" => return Err("is not read, since it runs code that the data contain".to_owned()),
             "pil" => return Err("is not read: write images as `jpeg` or `png`".to_owned()),
-            "jpeg_array" | "jpegarray" | "list[jpeg]" | "list[png]" | "list[pil]" => {
-                return Err("holds several images, and a field has one".to_owned());
-            }
+            "list[pil]" => return Err("is not read: write images as `list[jpeg]` or `list[png]`".to_owned()),
+            "jpeg_array" | "jpegarray" => Self::Images { unused: 0 },
+            "list[jpeg]" | "list[png]" => Self::Images { unused: 4 },
             array => match array.strip_prefix("ndarray") {
                 Some("") => Self::Array { dtype: None, shape: None },
                 Some(rest) => Self::array(rest.strip_prefix(':').ok_or("is unknown")?)?,
@@ -85,7 +89,7 @@ impl Encoding {
     /// Type of the values.
     pub(super) fn kind(&self) -> FieldType {
         match self {
-            Self::Blob => FieldType::Bytes,
+            Self::Blob | Self::Images { .. } => FieldType::Bytes,
             Self::Text | Self::Json => FieldType::Text,
             Self::Int { .. } | Self::IntText => FieldType::Int,
             Self::Real { .. } | Self::RealText => FieldType::Real,
@@ -96,10 +100,22 @@ impl Encoding {
         }
     }
 
-    /// Value of a column. The error is the end of a sentence about the column.
+    /// Meaning of texts and blobs, which their type alone does not state: the predicate of a sentence. `None` for other values.
+    pub(super) fn meaning(&self) -> Option<&'static str> {
+        match self {
+            Self::Text => Some("is a text"),
+            Self::Json => Some("is JSON"),
+            Self::Blob => Some("is a blob"),
+            Self::Images { .. } => Some("is a list of images"),
+            _ => None,
+        }
+    }
+
+    /// Value of a column; of several images, their bytes in sequence. The error is the end of a sentence about the column.
     pub(super) fn value(&self, content: Bytes) -> Result<Value, String> {
         Ok(match self {
             Self::Blob => Value::Blob(content),
+            Self::Images { unused } => Value::Blob(images(content, *unused)?.1),
             Self::Text | Self::Json => Value::Text(text(&content)?),
             Self::Int { is_signed, size } => {
                 let bits = number(&content, *size)?;
@@ -132,6 +148,26 @@ impl Encoding {
             }
             Self::Array { dtype, shape } => tensor(*dtype, shape.as_deref(), content)?,
         })
+    }
+}
+
+/// Sizes of images, four bytes each, and the images in sequence.
+pub(super) fn images(mut content: Bytes, unused: usize) -> Result<(Bytes, Bytes), String> {
+    const TRUNCATED: &str = "ends before the sizes of its images";
+    if content.len() < unused {
+        return Err(TRUNCATED.to_owned());
+    }
+    content.advance(unused);
+    let count = content.try_get_u32_le().map_err(|_| TRUNCATED)?;
+    let head = u64::from(count) * 4;
+    if head > content.len() as u64 {
+        return Err(TRUNCATED.to_owned());
+    }
+    let sizes = content.split_to(head as usize);
+    let bytes = sizes.chunks_exact(4).map(little_endian).sum::<u64>();
+    match bytes == content.len() as u64 {
+        true => Ok((sizes, content)),
+        false => Err(format!("has {count} images of {bytes} bytes in {} bytes", content.len())),
     }
 }
 
@@ -255,10 +291,26 @@ mod tests {
         assert_eq!(refused("ndarray:bool"), "has elements of the type `bool`, which no field has");
     }
 
+    #[test]
+    fn images_are_as_many_as_their_number_says() {
+        let list = |name: &str, content: &[u8]| value(name, content);
+        let blob = |bytes: &'static [u8]| Ok(Value::Blob(Bytes::from_static(bytes)));
+        assert_eq!(list("jpeg_array", &[2, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 7, 8, 9]), blob(&[7, 8, 9]));
+        assert_eq!(list("jpegarray", &[0, 0, 0, 0]), blob(&[]));
+        assert_eq!(list("list[png]", &[0, 0, 0, 0, 0, 0, 0, 0]), blob(&[]));
+        assert_eq!(list("list[jpeg]", &[9, 9, 9, 9, 1, 0, 0, 0, 0, 0, 0, 0]), blob(&[]));
+        let refused = |name: &str, content: &[u8]| list(name, content).unwrap_err();
+        assert_eq!(refused("jpeg_array", &[1, 0, 0, 0, 3, 0, 0, 0, 7]), "has 1 images of 3 bytes in 1 bytes");
+        for content in [&[][..], &[0; 3], &[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]] {
+            assert_eq!(refused("jpeg_array", content), "ends before the sizes of its images");
+        }
+        assert_eq!(refused("list[jpeg]", &[0; 7]), "ends before the sizes of its images");
+    }
+
     proptest! {
         #[test]
-        fn damaged_values_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40), name in 0_usize..9) {
-            let names = ["ndarray", "ndarray:int16", "ndarray:float32:2,3", "str", "str_int", "str_float", "float16", "json", "uint32"];
+        fn damaged_values_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40), name in 0_usize..11) {
+            let names = ["list[jpeg]", "jpeg_array", "ndarray", "ndarray:int16", "ndarray:float32:2,3", "str", "str_int", "str_float", "float16", "json", "uint32"];
             drop(value(names[name], &bytes));
         }
     }

@@ -1,6 +1,6 @@
 //! The `index.json` of MDS shards.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use super::Columns;
 use super::columns::ShardColumns;
 use super::encoding::Encoding;
 use crate::damage::Damage;
+use crate::lists::check_name;
 use crate::shards::{Starts, found, with_version};
 use crate::value::shortened;
 
@@ -47,7 +48,10 @@ pub(super) struct File {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Compression {
+    Brotli,
+    Bzip2,
     Gzip,
+    Snappy,
     Zstd,
 }
 
@@ -233,7 +237,21 @@ impl ColumnsJson {
                     ))
                 })?),
             };
+            if is_key && matches!(encoding, Some(Encoding::Images { .. })) {
+                let name = shortened(name);
+                return Err(fault(format!("has several images in the column `{name}`, which are no key")));
+            }
+            if let (Some(Encoding::Images { .. }), Some(field)) = (&encoding, &field) {
+                let name = shortened(name);
+                check_name(field)
+                    .map_err(|reason| fault(format!("has the column `{name}`, which {reason}")))?;
+            }
             columns.push(name, encoding, *size, field, is_key);
+        }
+        let mut fields = BTreeSet::new();
+        if let Some(twice) = columns.fields().iter().find(|field| !fields.insert(field.name.clone())) {
+            let name = shortened(&twice.name);
+            return Err(fault(format!("has the field `{name}` twice: name one of its columns in `fields`")));
         }
         Ok(columns)
     }
@@ -262,13 +280,17 @@ impl ShardJson {
             (None, _) => None,
             (Some(zip), name) => {
                 let name = name.unwrap_or_default();
+                // The level behind a colon is of no matter to a reader.
                 let compression = match name.split(':').next() {
+                    Some("br") => Compression::Brotli,
+                    Some("bz2") => Compression::Bzip2,
                     Some("gz") => Compression::Gzip,
+                    Some("snappy") => Compression::Snappy,
                     Some("zstd") => Compression::Zstd,
                     _ => {
                         let name = shortened(&name);
                         return Err(format!(
-                            "has the compression `{name}`, which is not read: write it with `zstd`, `gz` or none"
+                            "has the compression `{name}`, which is unknown: write it with `zstd`, `br`, `bz2`, `gz`, `snappy` or none"
                         ));
                     }
                 };

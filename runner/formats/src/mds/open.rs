@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use bzip2::bufread::MultiBzDecoder;
 use flate2::read::MultiGzDecoder;
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, RangedObject, shown};
@@ -13,6 +14,7 @@ use tokio::sync::{OnceCell, Semaphore};
 use tokio::task::spawn_blocking;
 
 use super::index::{Compression, File, MdsIndex, Shard};
+use crate::unpack;
 use crate::value::{little_endian, read_up_to};
 
 /// Maximum number of compressed shards that are read at a time.
@@ -219,7 +221,10 @@ fn hex(bytes: &[u8]) -> String {
 /// The content of a shard, which has `size` bytes.
 fn decompressed(compression: Compression, bytes: &[u8], size: u64) -> Result<Bytes, String> {
     let content = match compression {
+        Compression::Brotli => unpack::whole(size, |content| unpack::brotli(bytes, content))?,
+        Compression::Bzip2 => read_up_to(MultiBzDecoder::new(bytes), size)?,
         Compression::Gzip => read_up_to(MultiGzDecoder::new(bytes), size)?,
+        Compression::Snappy => unpack::whole(size, |content| unpack::snappy(bytes, content))?,
         Compression::Zstd => {
             let decoder =
                 zstd::Decoder::new(bytes).map_err(|error: io::Error| format!("is not zstd: {error}"))?;

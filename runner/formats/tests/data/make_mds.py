@@ -15,6 +15,7 @@ from PIL import Image
 from streaming import MDSWriter
 from streaming.base.compression import decompress
 from streaming.base.format import reader_from_json
+from streaming.base.format.mds.encodings import mds_encode
 
 HERE = Path(__file__).parent / "mds"
 COLUMNS = {
@@ -43,6 +44,9 @@ COLUMNS = {
     "fixed": "ndarray:float32:2,3",
 }
 PLAIN = {"id": "str", "label": "int", "image": "bytes"}
+
+
+LISTS = {"id": "str", "photos": "list[jpeg]", "drawings": "list[png]", "frames": "jpeg_array", "more": "jpegarray"}
 
 
 def sample(number):
@@ -74,6 +78,18 @@ def sample(number):
     }
 
 
+def lists(number):
+    """Lists of 1, 3 and no images; the library reads no array without one."""
+    photos = [Image.new("RGB", (2 + n, 2), (100 * n, 0, 255)) for n in range([1, 3, 0][number])]
+    return {
+        "id": f"list {number}",
+        "photos": photos,
+        "drawings": photos[:1] * (2 * number),
+        "frames": [mds_encode("jpeg", Image.new("RGB", (4, 2 + n))) for n in range(3 - number)],
+        "more": [mds_encode("jpeg", Image.new("RGB", (4, 2 + number)))],
+    }
+
+
 def write(name, columns, samples, **settings):
     shutil.rmtree(HERE / name, ignore_errors=True)
     with MDSWriter(out=str(HERE / name), columns=columns, **settings) as out:
@@ -84,6 +100,8 @@ def write(name, columns, samples, **settings):
 def value(encoding, found):
     if encoding in ("jpeg", "png"):
         return {"blob": list(found.fp.getvalue())}
+    if encoding in LISTS.values() and isinstance(found, list):
+        return [image.fp.getvalue() for image in found]
     if encoding == "json":
         return {"json": found}
     if encoding.startswith("ndarray"):
@@ -109,7 +127,14 @@ def read(name):
             encodings = dict(zip(shard["column_names"], shard["column_encodings"]))
             for number in range(shard["samples"]):
                 row = reader[number]
-                fields = {column: value(encodings[column], row[column]) for column in row}
+                fields = {}
+                for column in row:
+                    found = value(encodings[column], row[column])
+                    if isinstance(found, list):
+                        fields[column] = {"blob": list(b"".join(found))}
+                        starts = np.cumsum([0, *map(len, found)], dtype="int64")
+                        column, found = f"{column}.offsets", {"tensor": ["int64", [len(starts)], list(starts.tobytes())]}
+                    fields[column] = found
                 rows.append({"key": f"{name}/{raw}#{number}", "fields": fields})
     return rows
 
@@ -120,9 +145,12 @@ def main():
     write("plain", PLAIN, map(sample, range(12)), size_limit=1500)
     write("zstd", PLAIN, map(sample, range(12)), size_limit=2500, compression="zstd:7", hashes=["sha1", "xxh64"])
     write("gz", PLAIN, map(sample, range(6)), size_limit=1500, compression="gz", hashes=["sha256"])
-    write("snappy", PLAIN, map(sample, range(2)), compression="snappy")
+    write("br", PLAIN, map(sample, range(6)), size_limit=1500, compression="br:11", hashes=["sha1"])
+    write("bz2", PLAIN, map(sample, range(6)), size_limit=1500, compression="bz2:9")
+    write("snappy", PLAIN, map(sample, range(6)), size_limit=1500, compression="snappy")
+    write("lists", LISTS, map(lists, range(3)))
     write("pickled", {"id": "str", "object": "pkl"}, [{"id": "a", "object": {1, 2}}])
-    expected = {name: read(name) for name in ["all", "plain", "zstd", "gz"]}
+    expected = {name: read(name) for name in ["all", "plain", "zstd", "gz", "br", "bz2", "snappy", "lists"]}
     (HERE / "expected.json").write_text(json.dumps(expected, separators=(",", ":"), ensure_ascii=False) + "\n")
 
 

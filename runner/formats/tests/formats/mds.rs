@@ -89,7 +89,7 @@ fn assert_same_value(value: &Value, expected: &Json, place: &str) {
 
 #[tokio::test]
 async fn shards_are_read_as_mosaicml_streaming_reads_them() {
-    for name in ["all", "plain", "zstd", "gz"] {
+    for name in ["all", "plain", "zstd", "gz", "br", "bz2", "snappy", "lists"] {
         for prefix in [name.to_owned(), format!("{name}/")] {
             let (samples, fault) = read(&objects(name), &prefix, Columns::default()).await;
             assert_eq!(fault, None);
@@ -164,7 +164,26 @@ async fn data_sets_that_are_not_read_state_the_reason() {
     short.iter_mut().find(|(key, _)| key.contains("00001")).unwrap().1.pop();
     let cases = [
         ("pickle", read(&objects("pickled"), "pickled", all()).await),
-        ("snappy", read(&objects("snappy"), "snappy", all()).await),
+        (
+            "compression",
+            read(&changed("zstd", |index| index["shards"][0]["compression"] = "lz4:1".into()), "zstd", all())
+                .await,
+        ),
+        ("images as a key", read(&objects("lists"), "lists", columns(&[("id", "id")], Some("photos"))).await),
+        ("images as a file", read(&objects("lists"), "lists", columns(&[("bytes", "photos")], None)).await),
+        (
+            "a field twice",
+            read(&objects("lists"), "lists", columns(&[("a", "photos"), ("a.offsets", "id")], None)).await,
+        ),
+        (
+            "raw images",
+            read(
+                &changed("lists", |index| index["shards"][0]["column_encodings"][1] = "list[pil]".into()),
+                "lists",
+                all(),
+            )
+            .await,
+        ),
         ("no column", read(&objects("plain"), "plain", columns(&[("bytes", "picture")], None)).await),
         ("no key", read(&objects("plain"), "plain", columns(&[], Some("name"))).await),
         ("no index", read(&objects("plain"), "", all()).await),
@@ -225,6 +244,59 @@ async fn data_sets_that_are_not_read_state_the_reason() {
     insta::assert_snapshot!(told.join("\n"));
 }
 
+/// 64 MiB of zeros, by the package `brotli` of Python with quality 5.
+pub(crate) const BROTLI_BOMB: &[u8] = b"\
+    \xcb\xff\xff\x3f\x00\x24\x00\xe2\xb1\x40\x72\xef\xff\xf8\xff\xff\x07\x80\x04\x40\x1c\x16\x80\xee\xfd\
+    \x1f\xff\xff\xff\x00\x90\x00\x88\xc3\x02\xd0\xbd\xff\xe3\xff\xff\x1f\x00\x12\x00\x71\x58\x00\xba\xf7\
+    \x7f\xfc\xff\xff\x03\x40\x02\x20\x0e\x0b\x40\xf7\xfe\x8f\xff\xff\x7f\x00\x48\x00\xc4\x61\x01\xe8\xde\
+    \xff\xf1\xff\xff\x0f\x00\x09\x80\x38\x2c\x00\xdd\xfb\x3f\xfe\xff\xff\x01\x20\x01\x10\x87\x05\xa0\x7b\
+    \xff\x37";
+
+/// 64 MiB of zeros in each compression that the fixtures have, beside gzip and zstd.
+fn bombs() -> [(&'static str, Vec<u8>); 3] {
+    let mut bzip2 = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::best());
+    std::io::copy(&mut std::io::Read::take(std::io::repeat(0), 64 << 20), &mut bzip2).unwrap();
+    // A block states its length, here as 64 MiB.
+    let snappy = [0x80, 0x80, 0x80, 0x20, 0, 0];
+    [("br", BROTLI_BOMB.to_vec()), ("bz2", bzip2.finish().unwrap()), ("snappy", snappy.to_vec())]
+}
+
+#[tokio::test]
+async fn shards_that_are_larger_than_the_index_says_are_refused_before_they_take_memory() {
+    for (name, bomb) in bombs() {
+        for (stated, told) in
+            [(300, "has other than 300 bytes"), (1 << 60, "together more than the limit of")]
+        {
+            let file =
+                |basename: String, bytes: u64| json!({ "basename": basename, "bytes": bytes, "hashes": {} });
+            let zip = format!("shard.00000.mds.{name}");
+            let shard = json!({
+                "format": "mds", "samples": 2, "compression": name, "column_names": [], "column_encodings": [], "column_sizes": [],
+                "raw_data": file("shard.00000.mds".to_owned(), stated), "zip_data": file(zip.clone(), bomb.len() as u64),
+            });
+            let index = serde_json::to_vec(&json!({ "version": 2, "shards": [shard] })).unwrap();
+            let objects = [("index.json".to_owned(), index), (zip, bomb.clone())];
+            let (samples, fault) = read(&objects, "", Columns::default()).await;
+            let fault = fault.unwrap();
+            assert!(samples.is_empty() && fault.contains(told), "{name}: {fault}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn one_image_beside_several_is_refused_before_the_first_sample() {
+    let mut objects = objects("plain");
+    let index = objects.iter_mut().find(|(key, _)| key.ends_with("index.json")).unwrap();
+    let mut json: Json = serde_json::from_slice(&index.1).unwrap();
+    let encodings = json["shards"][1]["column_encodings"].as_array_mut().unwrap();
+    *encodings.iter_mut().find(|encoding| **encoding == "bytes").unwrap() = "list[png]".into();
+    index.1 = serde_json::to_vec(&json).unwrap();
+    let (samples, fault) = read(&objects, "plain", Columns::default()).await;
+    let fault = fault.unwrap();
+    let told = "is a blob in the shard `plain/shard.00000.mds`, and is a list of images in the shard `plain/shard.00001.mds`; ";
+    assert!(samples.is_empty() && fault.contains(told), "{fault}");
+}
+
 #[tokio::test]
 async fn texts_beside_json_are_refused_before_the_first_sample() {
     let mut objects = objects("plain");
@@ -245,15 +317,23 @@ async fn texts_beside_json_are_refused_before_the_first_sample() {
 
 #[tokio::test]
 async fn damage_at_each_byte_is_a_fault_or_another_value() {
-    for name in ["plain", "gz"] {
-        let whole = objects(name);
-        let shard = whole.iter().position(|(key, _)| key.contains("00001")).unwrap();
-        for at in 0..whole[shard].1.len() {
+    for name in ["plain", "gz", "br", "bz2", "snappy", "lists"] {
+        let mut whole = objects(name);
+        if name == "br" {
+            let index = whole.iter_mut().find(|(key, _)| key.ends_with("index.json")).unwrap();
+            let mut json: Json = serde_json::from_slice(&index.1).unwrap();
+            json["shards"][1]["zip_data"]["hashes"] = json!({});
+            index.1 = serde_json::to_vec(&json).unwrap();
+        }
+        let number = if name == "lists" { "00000" } else { "00001" };
+        let shard = whole.iter().position(|(key, _)| key.contains(number)).unwrap();
+        let count = expected(name).len();
+        for at in 0..whole[shard].1.len().min(2_000) {
             let mut changed = whole.clone();
             changed[shard].1[at] ^= 0x55;
             let (samples, fault) = read(&changed, name, Columns::default()).await;
             // Hashes are those of compressed shards.
-            assert!(fault.is_some() || name == "plain" && samples.len() == 12, "{name} {at}");
+            assert!(fault.is_some() || name != "gz" && samples.len() == count, "{name} {at}");
             changed[shard].1.truncate(at);
             let (_, fault) = read(&changed, name, Columns::default()).await;
             assert!(fault.unwrap().contains("as the index says"), "{name} {at}");
