@@ -12,6 +12,7 @@ mod footer;
 mod groups;
 mod open;
 mod pages;
+mod prefixes;
 mod rows;
 mod schema;
 mod thrift;

@@ -12,6 +12,7 @@ use penstock_types::spec::Comparison;
 
 use super::fault::{FileFault, escaped};
 use super::schema::{Annotation, Form, Node, Unit};
+use crate::lists::{check_name, offsets_field, offsets_name};
 
 /// Maximum number of names in a message.
 const SHOWN_NAMES: usize = 20;
@@ -82,6 +83,8 @@ pub(super) struct FieldPlan {
     pub(super) leaf: usize,
     /// Position of the column with the path of a file, if the bytes may be missing because they are in that file.
     pub(super) path: Option<usize>,
+    /// Field with the places of the blobs in this one, if the values are lists of blobs.
+    pub(super) offsets: Option<Arc<str>>,
 }
 
 /// Columns that a document names and a file does not have.
@@ -149,7 +152,7 @@ impl Layout {
             }
             found.filter(|field| !tree.leaves[field.leaf].is_null())
         };
-        let fields: Vec<FieldPlan> = match query.fields.is_empty() {
+        let mut fields: Vec<FieldPlan> = match query.fields.is_empty() {
             true => {
                 let is_field =
                     |field: &&FieldPlan| Some(field.leaf) != key && !tree.leaves[field.leaf].is_null();
@@ -165,8 +168,23 @@ impl Layout {
         };
         let filter: Vec<Option<usize>> =
             query.filter.iter().map(|comparison| found(&comparison.column).map(|field| field.leaf)).collect();
-        for field in &fields {
-            tree.leaves[field.leaf].check()?;
+        let mut made = BTreeSet::new();
+        for field in &mut fields {
+            let leaf = &tree.leaves[field.leaf];
+            leaf.check()?;
+            if leaf.is_list_of_blobs() {
+                check_name(&field.name).map_err(|reason| FileFault::column(&leaf.name, reason))?;
+                field.offsets = Some(offsets_name(&field.name));
+            }
+            for name in [Some(&field.name), field.offsets.as_ref()].into_iter().flatten() {
+                if !made.insert(name.clone()) {
+                    let reason = format!(
+                        "makes the field `{}`, which another one makes, too; rename it in `fields`",
+                        escaped(name)
+                    );
+                    return Err(FileFault::column(&leaf.name, reason));
+                }
+            }
         }
         if let Some(leaf) = key.map(|key| &tree.leaves[key])
             && (!leaf.lists.is_empty() || !matches!(leaf.kind, Kind::Text | Kind::Int { .. }))
@@ -199,7 +217,7 @@ impl Layout {
     pub(super) fn fields(&self, nulls: &[Option<u64>]) -> DataFields {
         let field = |field: &FieldPlan| {
             let leaf = &self.leaves[field.leaf];
-            Some(DataField {
+            let made = DataField {
                 name: field.name.clone(),
                 kind: leaf.kind.field_type(leaf.lists.len())?,
                 optional: match (leaf.descr.max_def_level(), nulls[field.leaf]) {
@@ -208,9 +226,11 @@ impl Layout {
                     (_, Some(_)) if leaf.lists.is_empty() => Some(true),
                     _ => None,
                 },
-            })
+            };
+            let offsets = field.offsets.is_some().then(|| offsets_field(&made));
+            Some([Some(made), offsets])
         };
-        DataFields::of(self.fields.iter().filter_map(field).collect())
+        DataFields::of(self.fields.iter().filter_map(field).flatten().flatten().collect())
     }
 
     /// True for each column that is read for samples, false if it is only compared.
@@ -225,7 +245,7 @@ impl Tree {
     fn find(&self, name: &str) -> Result<FieldPlan, FileFault> {
         let field = self.fields.iter().find(|field| *field.name == *name).cloned();
         let leaf = || self.leaves.iter().position(|leaf| *leaf.name == *name);
-        let column = || Some(FieldPlan { name: Arc::from(name), leaf: leaf()?, path: None });
+        let column = || Some(FieldPlan { name: Arc::from(name), leaf: leaf()?, path: None, offsets: None });
         field.or_else(column).ok_or_else(|| FileFault::NoColumn { name: escaped(name), known: self.known() })
     }
 
@@ -281,7 +301,7 @@ impl Tree {
             lists: around.lists.to_vec(),
             has_nan: false,
         });
-        self.fields.push(FieldPlan { name, leaf: column, path: None });
+        self.fields.push(FieldPlan { name, leaf: column, path: None, offsets: None });
         Ok(())
     }
 
@@ -309,17 +329,18 @@ impl Tree {
         for node in nodes {
             self.add(node, Around { name: &format!("{}.{}", around.name, node.name), ..around })?;
         }
-        // An image or a sound of `datasets`: the bytes of a file, or its path.
+        // An image or a sound of `datasets`, or a list of them: the bytes of a file, or its path.
         let member = |name: &str| {
             let at = nodes.iter().position(|node| node.name == name)?;
             self.fields.get(first + at).map(|field| field.leaf)
         };
-        if let (Some(bytes), Some(path), 2, true) =
-            (member("bytes"), member("path"), self.fields.len() - first, around.lists.is_empty())
+        if let (Some(bytes), Some(path), 2, ..=1) =
+            (member("bytes"), member("path"), self.fields.len() - first, around.lists.len())
             && (self.leaves[bytes].kind, self.leaves[path].kind) == (Kind::Blob, Kind::Text)
         {
             self.fields.truncate(first);
-            self.fields.push(FieldPlan { name: Arc::from(around.name), leaf: bytes, path: Some(path) });
+            let name = Arc::from(around.name);
+            self.fields.push(FieldPlan { name, leaf: bytes, path: Some(path), offsets: None });
         }
         Ok(())
     }
@@ -386,7 +407,7 @@ impl Leaf {
     fn check(&self) -> Result<(), FileFault> {
         let reason = match (self.kind, self.lists.len()) {
             (Kind::None(reason), _) => reason,
-            (Kind::Blob, 1..) => "has lists of blobs",
+            (Kind::Blob, 2..) => "has lists of lists of blobs",
             (Kind::Text, 2..) => "has lists of lists of texts",
             _ => return Ok(()),
         };
@@ -410,8 +431,9 @@ impl Leaf {
                 Kind::Int { .. },
                 of_time @ (Annotation::Date | Annotation::Time(_) | Annotation::Timestamp { .. }),
             ) => of_time,
-            // A list of texts becomes a text.
-            (Kind::Text, _) if !self.lists.is_empty() => Annotation::List,
+            // A list of texts becomes a text, and a list of blobs a blob.
+            (Kind::Text, _) if !self.lists.is_empty() => Annotation::Text,
+            (Kind::Blob, _) if !self.lists.is_empty() => Annotation::List,
             _ => Annotation::Plain,
         }
     }
@@ -425,12 +447,24 @@ impl Leaf {
                 let zone = if is_utc { "of UTC" } else { "without a time zone" };
                 format!("has timestamps {zone} in {}", unit.in_words())
             }
-            Annotation::List => "has lists of texts".to_owned(),
+            Annotation::Text => "has lists of texts".to_owned(),
+            Annotation::List => "has lists of blobs".to_owned(),
             _ => self
                 .kind
                 .field_type(self.lists.len())
                 .map_or_else(|| "has other values".to_owned(), FieldType::in_words),
         }
+    }
+
+    /// True if each value is a list of blobs, which becomes two fields.
+    pub(super) fn is_list_of_blobs(&self) -> bool {
+        self.kind == Kind::Blob && !self.lists.is_empty()
+    }
+
+    /// Bytes of each value, if all have the same.
+    pub(super) fn fixed_length(&self) -> Option<usize> {
+        let length = usize::try_from(self.descr.type_length()).ok();
+        length.filter(|_| self.descr.physical_type() == Physical::FIXED_LEN_BYTE_ARRAY)
     }
 
     /// Bytes that a value takes at most while it is decoded, beside its page.

@@ -11,6 +11,7 @@ use penstock_engine::item::{Tensor, Value};
 use super::columns::{Kind, Leaf};
 use super::footer::Chunk;
 use super::pages::Pages;
+use crate::lists::offsets;
 
 /// Number of rows that are decoded at a time.
 const BATCH: usize = 4096;
@@ -56,8 +57,10 @@ struct Lists {
 pub(super) enum RowFault {
     /// The value is damaged. The reason is the end of a sentence about the column.
     Damaged(String),
-    /// The value is a list that is no tensor. The reason is a noun phrase.
+    /// The value is a list that cannot become a field. The reason is a noun phrase.
     Shape(&'static str),
+    /// The value is a list of texts or blobs of this size in bytes, more than the limit.
+    Large(u64),
 }
 
 /// Lengths of the list that is being read.
@@ -254,7 +257,8 @@ impl Values {
         match self {
             Self::Ints(values) => values.push(0),
             Self::Reals(values) => values.push(0.0),
-            Self::Bytes(values) => values.push(ByteArray::new()),
+            // Without memory of its own, unlike `ByteArray::new`, whose methods panic.
+            Self::Bytes(values) => values.push(ByteArray::from(Bytes::new())),
             Self::Elements(_) => {}
         }
     }
@@ -401,10 +405,10 @@ impl Column {
         self.content(row).filter(|content| is_blob && content.len() >= LEAST_SHARED)
     }
 
-    /// Value of a row; `None` for a null. The memory of the value is its own.
-    pub(super) fn value(&self, row: usize) -> Result<Option<Value>, RowFault> {
+    /// Value of a row; `None` for a null. The memory of the value is its own. A list of texts or blobs may take `most_bytes`.
+    pub(super) fn value(&self, row: usize, most_bytes: u64) -> Result<Option<Value>, RowFault> {
         if let Some(lists) = &self.lists {
-            return self.list(lists, row);
+            return self.list(lists, row, most_bytes);
         }
         Ok(match &self.values {
             Values::Ints(_) => self.int(row).map(Value::Int),
@@ -419,8 +423,35 @@ impl Column {
         })
     }
 
-    fn list(&self, lists: &Lists, row: usize) -> Result<Option<Value>, RowFault> {
+    /// Places of the blobs in the list of a row that has a value.
+    pub(super) fn offsets(&self, row: usize) -> Result<Value, RowFault> {
+        offsets(self.parts(row).iter().map(ByteArray::len)).map_err(RowFault::Damaged)
+    }
+
+    /// True if a row of this column, which has paths, names a file that `bytes` does not contain.
+    pub(super) fn names_file_beside(&self, bytes: &Self, row: usize) -> bool {
+        match self.lists {
+            Some(_) => {
+                let mut pairs = self.parts(row).iter().zip(bytes.parts(row));
+                pairs.any(|(path, bytes)| !path.is_empty() && bytes.is_empty())
+            }
+            None => self.content(row).is_some() && bytes.content(row).is_none(),
+        }
+    }
+
+    /// Texts or blobs in the list of a row.
+    fn parts(&self, row: usize) -> &[ByteArray] {
+        match (&self.values, &self.lists) {
+            (Values::Bytes(values), Some(lists)) => &values[lists.starts[row]..lists.starts[row + 1]],
+            _ => &[],
+        }
+    }
+
+    fn list(&self, lists: &Lists, row: usize, most_bytes: u64) -> Result<Option<Value>, RowFault> {
         match lists.odd.get(&row) {
+            Some(reason) if *reason == NULL_ELEMENT && self.keeps_pages() => {
+                return Err(RowFault::Shape(NULL_PART));
+            }
             Some(reason) if *reason != NULL_ELEMENT || !lists.has_nan => return Err(RowFault::Shape(reason)),
             _ => {}
         }
@@ -434,8 +465,19 @@ impl Column {
                 let data = Bytes::copy_from_slice(&elements[start * dtype.size()..end * dtype.size()]);
                 Value::Tensor(Tensor { dtype, shape: shape.to_vec(), data })
             }
-            (Values::Bytes(values), _) => {
-                let texts = values[start..end]
+            (Values::Bytes(_), _) => {
+                let parts = self.parts(row);
+                // A dictionary may make few bytes many.
+                let bytes = parts.iter().map(|part| part.len() as u64).sum::<u64>();
+                if bytes > most_bytes {
+                    return Err(RowFault::Large(bytes));
+                }
+                if self.kind == Kind::Blob {
+                    let mut all = Vec::with_capacity(bytes as usize);
+                    parts.iter().for_each(|part| all.extend_from_slice(part.data()));
+                    return Ok(Some(Value::Blob(all.into())));
+                }
+                let texts = parts
                     .iter()
                     .map(|value| text(value.data()))
                     .collect::<Result<Vec<&str>, _>>()
@@ -449,6 +491,9 @@ impl Column {
 
 /// Reason for a row with a null in its list.
 const NULL_ELEMENT: &str = "a null in a list, which cannot become a tensor (`\"missing\": {\"NAME\": \"nan\"}` makes it NaN in a list of float numbers)";
+
+/// Reason for a row with a null in its list of texts or blobs.
+const NULL_PART: &str = "a null in a list, in which it would be an empty text or blob";
 
 /// Length of a list that is null.
 const NULL: u32 = u32::MAX;

@@ -21,7 +21,7 @@ pub(super) enum FileFault {
     NoColumn { name: String, known: String },
     /// A column that has no value for a row: the row fails.
     #[error("has, in the column `{column}`, {reason}")]
-    Row { column: String, reason: &'static str },
+    Row { column: String, reason: String },
     /// A column whose values cannot become a field.
     #[error("has the column `{column}`, which {reason}")]
     Column { column: String, reason: String },
@@ -40,8 +40,8 @@ impl FileFault {
         Self::Damaged(reason.into())
     }
 
-    pub(super) fn row(column: &str, reason: &'static str) -> Self {
-        Self::Row { column: escaped(column), reason }
+    pub(super) fn row(column: &str, reason: impl Into<String>) -> Self {
+        Self::Row { column: escaped(column), reason: reason.into() }
     }
 
     pub(super) fn column(column: &str, reason: impl Into<String>) -> Self {

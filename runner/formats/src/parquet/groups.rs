@@ -88,6 +88,7 @@ impl Group {
         let columns = layout.leaves.iter().zip(&self.chunks).enumerate().filter(|(at, _)| is_wanted(*at));
         columns.fold(0, |sum: u64, (_, (leaf, chunk))| {
             sum.saturating_add(chunk.uncompressed)
+                .saturating_add(chunk.expanded)
                 .saturating_add(chunk.values.saturating_mul(leaf.value_bytes()))
         })
     }
@@ -231,7 +232,8 @@ impl Decoding {
             let decoded = catch_unwind(AssertUnwindSafe(|| decode(bytes, chunk, leaf, self.rows)));
             let decoded = decoded.unwrap_or_else(|_| Err("has values that contradict themselves".to_owned()));
             let column = decoded.map_err(|reason| FileFault::pages(&leaf.name, reason))?;
-            size += column.bytes() + if column.keeps_pages() { chunk.uncompressed.max(chunk.len) } else { 0 };
+            let pages = chunk.uncompressed.max(chunk.len).saturating_add(chunk.expanded);
+            size += column.bytes() + if column.keeps_pages() { pages } else { 0 };
             columns[at] = Some(column);
         }
         Ok((columns, size))

@@ -211,7 +211,12 @@ fn parse(footer: &Bytes, end: u64, query: &Query, layouts: &Layouts) -> Result<P
     let mut first_row = 0_u64;
     let mut nulls = vec![Some(0_u64); layout.leaves.len()];
     let groups = footer::row_groups(footer, layout.columns, &wanted, end)?.into_iter().enumerate().map(
-        |(number, read)| {
+        |(number, mut read)| {
+            for (leaf, chunk) in layout.leaves.iter().zip(&mut read.chunks) {
+                if let (1.., Some(length)) = (chunk.expanded, leaf.fixed_length()) {
+                    chunk.expanded = chunk.values.saturating_mul(length as u64);
+                }
+            }
             for (sum, statistics) in nulls.iter_mut().zip(&read.statistics) {
                 *sum = sum.zip(statistics.nulls).map(|(sum, more)| sum.saturating_add(more));
             }

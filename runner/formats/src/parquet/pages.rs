@@ -10,7 +10,9 @@ use penstock_engine::memory::{Block, buffer, bytes_of};
 
 use super::columns::Leaf;
 use super::footer::Chunk;
+use super::prefixes;
 use super::thrift::{Compact, I32, STRUCT, TRUE};
+use crate::unpack;
 
 /// The pages of a column chunk, in order.
 pub(super) struct Pages {
@@ -23,6 +25,8 @@ pub(super) struct Pages {
     /// True if there are definition levels, and repetition levels.
     has_levels: [bool; 2],
     has_dictionary: bool,
+    /// Bytes that the values of pages in the encoding DELTA_BYTE_ARRAY may still take.
+    room: u64,
     zstd: Option<zstd::bulk::Decompressor<'static>>,
 }
 
@@ -34,9 +38,10 @@ struct Header {
     compressed: usize,
     checksum: Option<u32>,
     values: u32,
-    encoding: Encoding,
+    /// Encoding of the values; its number if it is not known.
+    encoding: Result<Encoding, i64>,
     /// Encodings of definition and repetition levels.
-    levels: [Encoding; 2],
+    levels: [Result<Encoding, i64>; 2],
     nulls: u32,
     rows: u32,
     /// Length of definition and repetition levels, which are not compressed, in pages of the second version.
@@ -58,8 +63,9 @@ impl Pages {
         let (physical, length) = (leaf.descr.physical_type(), leaf.descr.type_length().max(0) as usize);
         let has_levels = [leaf.descr.max_def_level() > 0, leaf.descr.max_rep_level() > 0];
         let codec = chunk.codec;
+        let (rest, room) = (bytes, chunk.expanded);
         let pages =
-            Self { rest: bytes, codec, physical, length, has_levels, has_dictionary: false, zstd: None };
+            Self { rest, codec, physical, length, has_levels, has_dictionary: false, room, zstd: None };
         let (mut rest, mut values, mut size) = (pages.rest.clone(), 0_u64, 0_u64);
         while !rest.is_empty() {
             let (header, content) = Header::read(&mut rest)?;
@@ -89,8 +95,14 @@ impl Pages {
             }
             if header.kind != PageKind::Other {
                 let content = self.decompressed(&header, content)?;
-                self.check(&header, &content)?;
-                return Ok(Some(header.page(content)));
+                let encoding = self.check(&header, &content)?;
+                let page = match encoding {
+                    Encoding::DELTA_BYTE_ARRAY => {
+                        header.page(self.expanded(&header, content)?, Encoding::PLAIN)
+                    }
+                    encoding => header.page(content, encoding),
+                };
+                return Ok(Some(page));
             }
         }
     }
@@ -140,6 +152,7 @@ impl Pages {
                 };
                 decoder.decompress_to_buffer(packed, values).map_err(|error| fault(&error))?
             }
+            4 => unpack::brotli(packed, values).map_err(|reason| fault(&reason))?.unwrap_or_default(),
             7 => lz4_flex::block::decompress_into(packed, values).map_err(|error| fault(&error))?,
             other => return Err(format!("is compressed by the unknown method {other}")),
         };
@@ -150,10 +163,20 @@ impl Pages {
         Ok(bytes_of(buffer).slice(..size))
     }
 
-    /// Checks what the decoders of the library rely on.
-    fn check(&mut self, header: &Header, content: &Bytes) -> Result<(), String> {
+    /// Content of a page in the encoding DELTA_BYTE_ARRAY, with its values in the encoding PLAIN.
+    fn expanded(&mut self, header: &Header, content: Bytes) -> Result<Bytes, String> {
+        let values =
+            self.behind_levels(header, &content).ok_or("has levels that are longer than their page")?;
+        let levels = &content[..content.len() - values.len()];
+        let length = (self.physical == Physical::FIXED_LEN_BYTE_ARRAY).then_some(self.length);
+        Ok(prefixes::plain(levels, values, header.values, length, &mut self.room)?.into())
+    }
+
+    /// Checks what the decoders of the library rely on. Returns the encoding of the values.
+    fn check(&mut self, header: &Header, content: &Bytes) -> Result<Encoding, String> {
         let is_dictionary = header.kind == PageKind::Dictionary;
-        let is_known = match header.encoding {
+        let encoding = header.encoding.map_err(|number| format!("has the unknown encoding {number}"))?;
+        let is_known = match encoding {
             Encoding::PLAIN => true,
             Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY => is_dictionary || self.has_dictionary,
             Encoding::RLE => self.physical == Physical::BOOLEAN && !is_dictionary,
@@ -161,6 +184,10 @@ impl Pages {
                 matches!(self.physical, Physical::INT32 | Physical::INT64) && !is_dictionary
             }
             Encoding::DELTA_LENGTH_BYTE_ARRAY => self.physical == Physical::BYTE_ARRAY && !is_dictionary,
+            Encoding::DELTA_BYTE_ARRAY => {
+                matches!(self.physical, Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY)
+                    && !is_dictionary
+            }
             Encoding::BYTE_STREAM_SPLIT => {
                 !matches!(self.physical, Physical::BOOLEAN | Physical::INT96 | Physical::BYTE_ARRAY)
                     && !is_dictionary
@@ -169,8 +196,7 @@ impl Pages {
         };
         if !is_known {
             return Err(format!(
-                "has the encoding {}, which is not supported there; write it with the default encoding",
-                header.encoding
+                "has the encoding {encoding}, which is not supported there; write it with the default encoding"
             ));
         }
         if is_dictionary {
@@ -188,11 +214,12 @@ impl Pages {
             }
         }
         #[expect(deprecated, reason = "old files have this encoding")]
-        let is_level = |encoding: &Encoding| matches!(encoding, Encoding::RLE | Encoding::BIT_PACKED);
+        let is_level =
+            |encoding: &Result<Encoding, _>| matches!(encoding, Ok(Encoding::RLE | Encoding::BIT_PACKED));
         if header.kind == PageKind::Data && !header.levels.iter().all(is_level) {
             return Err("has levels in an unknown encoding".to_owned());
         }
-        if header.encoding == Encoding::DELTA_LENGTH_BYTE_ARRAY {
+        if encoding == Encoding::DELTA_LENGTH_BYTE_ARRAY {
             let lengths = self.behind_levels(header, content).and_then(|values| {
                 // Size of a block, number of its parts, number of lengths.
                 let mut numbers = Compact::new(values);
@@ -205,7 +232,7 @@ impl Pages {
                 return Err("has more lengths than values in a page".to_owned());
             }
         }
-        Ok(())
+        Ok(encoding)
     }
 
     /// Values of a page, which follow its levels.
@@ -215,7 +242,8 @@ impl Pages {
         }
         let mut rest = content;
         for (encoding, _) in header.levels.iter().zip(self.has_levels).filter(|(_, has_levels)| *has_levels) {
-            let (length, levels) = rest.split_first_chunk::<4>().filter(|_| *encoding == Encoding::RLE)?;
+            let (length, levels) =
+                rest.split_first_chunk::<4>().filter(|_| *encoding == Ok(Encoding::RLE))?;
             rest = levels.get(u32::from_le_bytes(*length) as usize..)?;
         }
         Some(rest)
@@ -226,12 +254,11 @@ impl Pages {
 pub(super) fn check_codec(codec: u8) -> Result<(), String> {
     let name = match codec {
         3 => "LZO",
-        4 => "Brotli",
         5 => "the older form of LZ4",
         _ => return Ok(()),
     };
     Err(format!(
-        "is compressed by {name}, which is not supported; write it with zstd, snappy, gzip or LZ4_RAW"
+        "is compressed by {name}, which is not supported; write it with zstd, snappy, gzip, Brotli or LZ4_RAW"
     ))
 }
 
@@ -262,8 +289,8 @@ impl Header {
             compressed: 0,
             checksum: None,
             values: 0,
-            encoding: Encoding::PLAIN,
-            levels: [Encoding::RLE; 2],
+            encoding: Ok(Encoding::PLAIN),
+            levels: [Ok(Encoding::RLE); 2],
             nulls: 0,
             rows: 0,
             level_bytes: [0; 2],
@@ -319,9 +346,12 @@ impl Header {
         Some(())
     }
 
-    fn page(self, buf: Bytes) -> Page {
-        let (num_values, encoding) = (self.values, self.encoding);
-        let [def_level_encoding, rep_level_encoding] = self.levels;
+    /// The page with this content, whose values have this encoding.
+    fn page(&self, buf: Bytes, encoding: Encoding) -> Page {
+        let num_values = self.values;
+        // Pages of the second version have no other encodings of levels.
+        let [def_level_encoding, rep_level_encoding] =
+            self.levels.map(|encoding| encoding.unwrap_or(Encoding::RLE));
         let [def_levels_byte_len, rep_levels_byte_len] = self.level_bytes;
         match self.kind {
             PageKind::Dictionary => Page::DictionaryPage { buf, num_values, encoding, is_sorted: false },
@@ -352,20 +382,22 @@ fn number_of(input: &mut Compact<'_>) -> Option<u32> {
     u32::try_from(input.int()?).ok()
 }
 
-/// The encoding with this number; an unsupported one for numbers that are not known.
-fn encoding_of(number: i64) -> Encoding {
+/// The encoding with this number, or the number if it is not known.
+fn encoding_of(number: i64) -> Result<Encoding, i64> {
     #[expect(deprecated, reason = "old files have this encoding")]
-    match number {
+    let encoding = match number {
         0 => Encoding::PLAIN,
         2 => Encoding::PLAIN_DICTIONARY,
         3 => Encoding::RLE,
         4 => Encoding::BIT_PACKED,
         5 => Encoding::DELTA_BINARY_PACKED,
         6 => Encoding::DELTA_LENGTH_BYTE_ARRAY,
+        7 => Encoding::DELTA_BYTE_ARRAY,
         8 => Encoding::RLE_DICTIONARY,
         9 => Encoding::BYTE_STREAM_SPLIT,
-        _ => Encoding::DELTA_BYTE_ARRAY,
-    }
+        other => return Err(other),
+    };
+    Ok(encoding)
 }
 
 impl Iterator for Pages {

@@ -20,8 +20,8 @@ use penstock_types::run::FailureClass;
 use tracing::warn;
 
 use super::cache::{Cache, InUse, Limits};
-use super::columns::Query;
-use super::decode::RowFault;
+use super::columns::{FieldPlan, Query};
+use super::decode::{Column, RowFault};
 use super::fault::FileFault;
 use super::filter::{self, Selected};
 use super::groups::{Columns, File, Group, Reader};
@@ -54,7 +54,12 @@ pub(super) struct Rows {
     damaged: Mutex<HashMap<usize, Outcome>>,
     /// Memory that the places of the row groups take, in bytes.
     kept: u64,
+    /// Maximum size of a list of texts or blobs in a row, in bytes.
+    most_bytes: u64,
 }
+
+/// Reason for a file that is named, and not contained.
+const PATH: &str = "has the path of a file instead of its bytes; write the data set with its files, as `push_to_hub` of `datasets` does";
 
 /// Order in which rows are read, by which the memory for row groups is bounded.
 #[derive(Clone, Copy, Debug)]
@@ -145,7 +150,20 @@ impl Rows {
         }
         let kept = groups.iter().map(Group::bytes).sum();
         let (cache, damaged) = (Cache::new(limits), Mutex::default());
-        Ok(Self { reader, files, groups, fields, damage, starts, units, mean_bytes, cache, damaged, kept })
+        Ok(Self {
+            reader,
+            files,
+            groups,
+            fields,
+            damage,
+            starts,
+            units,
+            mean_bytes,
+            cache,
+            damaged,
+            kept,
+            most_bytes,
+        })
     }
 
     /// Row group and row of a sample. Panics when `index` is not below the number of samples.
@@ -203,7 +221,8 @@ impl Rows {
         let mut key = String::new();
         let mut sample = |member: &Member| {
             let origin = Origin::at(epoch, member.index);
-            let sample = sample(file, group, &columns, can_share, member.row, origin, &mut key);
+            let sample =
+                sample(file, group, &columns, (can_share, self.most_bytes), member.row, origin, &mut key);
             let reason = match sample {
                 Ok(sample) => return Ok((sample, None)),
                 Err(reason) => reason,
@@ -323,12 +342,12 @@ fn limits(used: &[u64], order: ReadOrder, most_bytes: u64, needed: u64) -> Resul
     Ok(limits)
 }
 
-/// Sample of a row. `key` is memory that the keys of several rows are written in.
+/// Sample of a row, of which a list of texts or blobs may take `most_bytes`. `key` is memory that the keys of several rows are written in.
 fn sample(
     file: &File,
     group: &Group,
     in_use: &Arc<InUse<Columns>>,
-    can_share: bool,
+    (can_share, most_bytes): (bool, u64),
     row: u64,
     origin: Origin,
     key: &mut String,
@@ -346,6 +365,9 @@ fn sample(
     if key.is_empty() {
         append(key, format_args!("{}#{}", file.key, group.first_row + row));
     }
+    let is_elsewhere = |field: &FieldPlan, values: &Column| {
+        field.path.and_then(column).is_some_and(|path| path.names_file_beside(values, at))
+    };
     let mut fields = Vec::with_capacity(layout.fields.len());
     for field in &layout.fields {
         let Some(values) = column(field.leaf) else { continue };
@@ -355,19 +377,36 @@ fn sample(
                 let blob = Shared { columns: in_use.clone(), leaf: field.leaf, row: at };
                 Some(Value::Blob(Bytes::from_owner(blob)))
             }
-            None => values.value(at).map_err(|reason| match reason {
-                RowFault::Damaged(reason) => FileFault::column(name, reason),
-                RowFault::Shape(reason) => FileFault::row(name, reason),
-            })?,
+            None => match values.value(at, most_bytes) {
+                Err(RowFault::Shape(_)) if is_elsewhere(field, values) => {
+                    return Err(FileFault::column(name, PATH));
+                }
+                value => value.map_err(|fault| fault_of(name, fault, most_bytes))?,
+            },
         };
         if let Some(value) = value {
             fields.push(Field { name: field.name.clone(), value });
-        } else if field.path.and_then(column).is_some_and(|path| path.content(at).is_some()) {
-            let reason = "has the path of a file instead of its bytes; write the data set with its files, as `push_to_hub` of `datasets` does";
-            return Err(FileFault::column(name, reason));
+            if let Some(offsets) = &field.offsets {
+                let value = values.offsets(at).map_err(|fault| fault_of(name, fault, most_bytes))?;
+                fields.push(Field { name: offsets.clone(), value });
+            }
+        } else if is_elsewhere(field, values) {
+            return Err(FileFault::column(name, PATH));
         }
     }
     Ok(Sample { key: key.as_str().into(), origin, fields })
+}
+
+/// Fault of a value in the column `name`.
+fn fault_of(name: &str, fault: RowFault, most_bytes: u64) -> FileFault {
+    match fault {
+        RowFault::Damaged(reason) => FileFault::column(name, reason),
+        RowFault::Shape(reason) => FileFault::row(name, reason),
+        RowFault::Large(bytes) => FileFault::row(
+            name,
+            format!("a list of {bytes} bytes, and {most_bytes} may be used{RAISE_BUFFER}"),
+        ),
+    }
 }
 
 fn append(text: &mut String, more: fmt::Arguments<'_>) {

@@ -138,10 +138,68 @@ def rows():
     )
 
 
+def encodings():
+    """Columns, each with the encoding of its pages."""
+    count = 40
+    words = [f"https://example.org/{number % 5}/{'abc' * (number % 4)}/{number}" for number in range(count)]
+    ints = [RANDOM.randint(-1000, 1000) for _ in range(count)]
+    reals = [RANDOM.uniform(-9, 9) for _ in range(count)]
+    return {
+        "text": (pa.array(optional(sorted(words))), "DELTA_BYTE_ARRAY"),
+        "large": (pa.array(words, pa.large_string()), "DELTA_BYTE_ARRAY"),
+        "blob": (pa.array(optional([word.encode() for word in words]), pa.binary()), "DELTA_BYTE_ARRAY"),
+        "fixed": (pa.array(optional([word[-9:].encode() for word in words]), pa.binary(9)), "DELTA_BYTE_ARRAY"),
+        "decimal": (pa.array([decimal.Decimal(n) / 8 for n in ints], pa.decimal128(20, 3)), "DELTA_BYTE_ARRAY"),
+        "price": (pa.array([decimal.Decimal(n) / 8 for n in ints], pa.decimal128(20, 3)), "BYTE_STREAM_SPLIT"),
+        "texts": (pa.array([words[n : n + n % 4] for n in range(count)], pa.list_(pa.string())), "DELTA_BYTE_ARRAY"),
+        "lengths": (pa.array(optional(words)), "DELTA_LENGTH_BYTE_ARRAY"),
+        "int32": (pa.array(optional(ints), pa.int32()), "DELTA_BINARY_PACKED"),
+        "int64": (pa.array(ints, pa.int64()), "DELTA_BINARY_PACKED"),
+        "split32": (pa.array(ints, pa.int32()), "BYTE_STREAM_SPLIT"),
+        "split64": (pa.array(optional(ints), pa.int64()), "BYTE_STREAM_SPLIT"),
+        "half": (pa.array(np.array(reals, "float16")), "BYTE_STREAM_SPLIT"),
+        "float": (pa.array(optional(reals), pa.float32()), "BYTE_STREAM_SPLIT"),
+        "double": (pa.array(reals, pa.float64()), "BYTE_STREAM_SPLIT"),
+        "bool": (pa.array(optional([number % 3 == 0 for number in range(count)])), "RLE"),
+        "plain": (pa.array(optional(words)), "PLAIN"),
+    }
+
+
+def write_encodings(name, **options):
+    columns = encodings()
+    of_column = {f"{name}.list.element" if name == "texts" else name: encoding for name, (_, encoding) in columns.items()}
+    table = pa.table({name: column for name, (column, _) in columns.items()})
+    write(name, table, column_encoding=of_column, use_dictionary=False, row_group_size=25, data_page_size=300, write_batch_size=8, **options)
+
+
+def image_lists():
+    """Lists of 1, 3 and no blobs, and none."""
+    blobs = [[b"one"], [b"first", b"", b"third" * 20], [], None, [bytes(range(256))]]
+    files = [blobs and [{"bytes": blob, "path": f"{n}.png" if n else None} for n, blob in enumerate(blobs)] for blobs in blobs]
+    file = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+    return pa.table(
+        {
+            "images": pa.array(files, pa.list_(file)),
+            "blobs": pa.array(blobs, pa.list_(pa.binary())),
+            "large": pa.array(blobs, pa.large_list(pa.large_binary())),
+            "pairs": pa.array([[b"ab", b"cd"], [b"ef", b"gh"], [b"", b"i"], [b"", b""], [b"j", b""]], pa.list_(pa.binary(), 2)),
+            "ids": pa.array([[bytes([n] * 4)] * n for n in range(5)], pa.list_(pa.binary(4))),
+        }
+    )
+
+
 def flat(name, kind, value):
     """Fields of a value, as pyarrow reads it."""
     if value is None:
         return {}
+    if isinstance(value, list) and not pa.types.is_map(kind):
+        parts = [part["bytes"] if isinstance(part, dict) and list(part) == ["bytes", "path"] else part for part in value]
+        inner = kind.value_type
+        names = [field.name for field in inner] if pa.types.is_struct(inner) else []
+        if names == ["bytes", "path"] or any(is_of(inner) for is_of in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)):
+            starts = np.cumsum([0, *map(len, parts)], dtype="int64")
+            offsets = {"tensor": ["int64", [len(starts)], starts.tobytes().hex()]}
+            return {name: {"blob": b"".join(parts).hex()}, f"{name}.offsets": offsets}
     if pa.types.is_struct(kind):
         if [field.name for field in kind] == ["bytes", "path"]:
             return {name: {"blob": value["bytes"].hex()}}
@@ -206,7 +264,7 @@ def main():
     write("lists", lists())
     write("structs", structs())
     images()
-    for codec in ["none", "snappy", "gzip", "zstd", "lz4"]:
+    for codec in ["none", "snappy", "gzip", "zstd", "lz4", "brotli"]:
         write(f"codec-{codec}", table(), compression=codec, row_group_size=16)
         write(f"v2-{codec}", table(), compression=codec, row_group_size=16, data_page_version="2.0")
     delta = {"number": "DELTA_BINARY_PACKED", "text": "DELTA_LENGTH_BYTE_ARRAY", "list.list.element": "BYTE_STREAM_SPLIT"}
@@ -218,17 +276,24 @@ def main():
     write("int96", pa.table({"time": pa.array([datetime.datetime(2026, 1, 2, 3, 4, 5)] * 3, pa.timestamp("ns"))}), use_deprecated_int96_timestamps=True)
     pq.write_table(table(), HERE / "no-dictionary.parquet", use_dictionary=False, row_group_size=16, write_statistics=False)
     written.append("no-dictionary")
+    write_encodings("deltas", compression="brotli", write_page_checksum=True)
+    write_encodings("deltas-v2", compression="none", data_page_version="2.0")
+    # A dictionary of some pages, and other pages behind them.
+    rest = pa.table({"text": [f"value {number} " * 4 for number in range(40)], "number": pa.array(range(40), pa.int64())})
+    write("fallback", rest, dictionary_pagesize_limit=200, data_page_size=100, write_batch_size=4, row_group_size=40)
+    write("image-lists", image_lists(), row_group_size=3)
     found = {name: expected(name) for name in written}
     (HERE / "expected.json").write_text(json.dumps(found, separators=(",", ":"), ensure_ascii=False) + "\n")
     # Files that are refused.
-    pq.write_table(table(), HERE / "refused-brotli.parquet", compression="brotli")
-    pq.write_table(table(), HERE / "refused-encoding.parquet", column_encoding={"text": "DELTA_BYTE_ARRAY"}, use_dictionary=False)
     paths = pa.array([{"bytes": None, "path": "a.png"}], pa.struct({"bytes": pa.binary(), "path": pa.string()}))
     odd = {
         "image": paths,
         "ragged": pa.array([[[1], [2, 3]]], pa.list_(pa.list_(pa.int32()))),
         "hole": pa.array([[1.0, None]], pa.list_(pa.float32())),
-        "blobs": pa.array([[b"a", b"b"]], pa.list_(pa.binary())),
+        "blobs": pa.array([[b"a", None]], pa.list_(pa.binary())),
+        "nested": pa.array([[[b"a", b"b"]]], pa.list_(pa.list_(pa.binary()))),
+        "files": pa.array([[{"bytes": b"a", "path": "a"}, {"bytes": None, "path": "b"}]], pa.list_(paths.type)),
+        "absent": pa.array([[{"bytes": b"a", "path": "a"}, None]], pa.list_(paths.type)),
         "unsigned": pa.array([2**64 - 1], pa.uint64()),
         "good": pa.array([1]),
     }

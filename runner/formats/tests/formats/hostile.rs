@@ -9,6 +9,7 @@ use penstock_formats::Shards;
 use penstock_formats::parquet::{Query, parquet_samples};
 use penstock_types::spec::{ComparedValue, Comparison, Operator};
 
+use crate::mds::BROTLI_BOMB;
 use crate::{data, store_of};
 
 const MOST: u64 = 1 << 20;
@@ -96,14 +97,20 @@ fn element(name: &'static str, children: i64) -> Thrift {
 }
 
 /// A file of one column `a` whose values are required.
-pub(crate) fn file(
+pub(crate) fn file(physical: i64, codec: i64, pages: Vec<u8>, numbers: [i64; 3]) -> Vec<u8> {
+    file_of(physical, (codec, &[]), pages, numbers)
+}
+
+/// The same with a footer that names encodings.
+fn file_of(
     physical: i64,
-    codec: i64,
+    (codec, encodings): (i64, &[i64]),
     pages: Vec<u8>,
     [values, rows, uncompressed]: [i64; 3],
 ) -> Vec<u8> {
     let column = Struct(vec![(1, I32(physical)), (3, I32(0)), (4, Text("a"))]);
     let numbers = vec![
+        (2, List(encodings.iter().map(|encoding| I32(*encoding)).collect())),
         (4, I32(codec)),
         (5, I64(values)),
         (6, I64(uncompressed)),
@@ -166,6 +173,20 @@ async fn sizes_and_counts_that_are_lies_are_refused_before_memory_is_taken() {
     // A length for each of 2^60 texts.
     let mut lengths = Vec::new();
     [128, 4, 1 << 60, 0].into_iter().for_each(|number| varint(&mut lengths, number));
+    // 4,096 texts that share a kilobyte with the first. Lengths differ in the first block of eight only.
+    let (mut shared, count, length) = (Vec::new(), 4096, 1_i64 << 10);
+    for (first, step, differences) in [
+        (0, 0, u128::from(1_u64 << 10)),
+        (length, -length, (1..8).map(|place| 1_u128 << (10 + 11 * place)).sum()),
+    ] {
+        [8, 1, count as u64, 2 * first as u64].into_iter().for_each(|number| varint(&mut shared, number));
+        varint(&mut shared, (step << 1 ^ step >> 63) as u64);
+        shared.push(11);
+        shared.extend_from_slice(&differences.to_le_bytes()[..11]);
+        shared.resize(shared.len() + 2 * (count as usize / 8 - 1), 0);
+    }
+    shared.resize(shared.len() + length as usize, b'x');
+    let shared = data_page(shared.len() as i64, count, 7, &shared);
     let mut nested = vec![element("root", 1)];
     nested.extend((0..5_000).map(|_| element("g", 1)));
     let schema = |elements: Vec<Thrift>| {
@@ -196,6 +217,14 @@ async fn sizes_and_counts_that_are_lies_are_refused_before_memory_is_taken() {
         ("lengths", file(6, 0, data_page(20, 1, 6, &lengths), [1, 1, 100])),
         ("text", file(6, 0, data_page(8, 1, 0, &[0xff, 0xff, 0xff, 0x7f, 1, 2, 3, 4]), [1, 1, 100])),
         ("delta", file(1, 0, data_page(8, 1, 5, &[0x80, 1, 4, 1, 0, 0, 0xff, 0xff]), [1, 1, 100])),
+        ("brotli", file(1, 4, data_page(4, 1, 0, BROTLI_BOMB), [1, 1, 100])),
+        ("cut brotli", file(1, 4, data_page(4, 1, 0, &BROTLI_BOMB[..9]), [1, 1, 100])),
+        ("lzo", file(1, 3, data_page(4, 1, 0, &[0; 4]), [1, 1, 100])),
+        ("older lz4", file(1, 5, data_page(4, 1, 0, &[0; 4]), [1, 1, 100])),
+        ("method", file(1, 99, data_page(4, 1, 0, &[0; 4]), [1, 1, 100])),
+        ("encoding", file(1, 0, data_page(4, 1, 10, &[0; 4]), [1, 1, 100])),
+        ("bits", file(1, 0, data_page(4, 1, 4, &[0; 4]), [1, 1, 100])),
+        ("texts that share", file_of(6, (0, &[7]), shared.clone(), [count, count, shared.len() as i64])),
         ("nested", schema(nested)),
         ("children", schema(vec![element("root", huge), element("a", huge)])),
         ("footer", footer_too_long),

@@ -127,8 +127,8 @@ async fn files_of_a_listing_follow_each_other() {
     let open = parquet_samples(store(), files, query(&["number"]), false, None, Damage::default(), MOST);
     let (samples, _, fault) =
         drain(Box::new(NumberedSource::new(open, TraversalSettings::IN_ORDER, MOST))).await;
-    assert_eq!((samples.len(), fault), (5 * 40, None));
-    assert_eq!(*samples[40].key, *"codec-lz4.parquet#0");
+    assert_eq!((samples.len(), fault), (6 * 40, None));
+    assert_eq!(*samples[40].key, *"codec-gzip.parquet#0");
     assert!(
         (0..).zip(&samples).all(|(number, sample)| sample.field("number") == Some(&Value::Int(number % 40)))
     );
@@ -165,12 +165,27 @@ async fn what_cannot_be_read_is_refused_with_a_reason() {
     let text = ComparedValue::Text("a".to_owned());
     let mut faults = Vec::new();
     for (pattern, query, most) in [
-        ("refused-brotli.parquet", query(&[]), MOST),
-        ("refused-encoding.parquet", query(&[]), MOST),
         ("refused-values.parquet", query(&[]), MOST),
         ("refused-values.parquet", query(&["image"]), MOST),
         ("refused-values.parquet", query(&["ragged"]), MOST),
         ("refused-values.parquet", query(&["hole"]), MOST),
+        ("refused-values.parquet", query(&["blobs"]), MOST),
+        ("refused-values.parquet", query(&["nested"]), MOST),
+        ("refused-values.parquet", query(&["files"]), MOST),
+        ("refused-values.parquet", query(&["absent"]), MOST),
+        (
+            "image-lists.parquet",
+            Query { fields: vec![("bytes".into(), "images".into())], ..query(&[]) },
+            MOST,
+        ),
+        (
+            "image-lists.parquet",
+            Query {
+                fields: vec![("a".into(), "images".into()), ("a.offsets".into(), "blobs".into())],
+                ..query(&[])
+            },
+            MOST,
+        ),
         ("refused-values.parquet", query(&["unsigned"]), MOST),
         ("rows.parquet", query(&["id", "nonsense"]), MOST),
         ("rows.parquet", Query { key: Some("score".to_owned()), ..query(&[]) }, MOST),
@@ -275,6 +290,42 @@ fn column(column: &str) -> Vec<u8> {
     writer.into_inner().unwrap()
 }
 
+/// A file of one row, whose list has `count` times the same value of `length` bytes, which is stored once.
+fn repeated(annotation: &str, count: usize, length: usize) -> Vec<u8> {
+    let column = format!(
+        "REQUIRED group a (LIST) {{ REPEATED group list {{ REQUIRED BYTE_ARRAY element{annotation}; }} }}"
+    );
+    let schema = parse_message_type(&format!("message m {{ {column} }}")).unwrap();
+    let mut writer = SerializedFileWriter::new(Vec::new(), Arc::new(schema), Default::default()).unwrap();
+    let mut rows = writer.next_row_group().unwrap();
+    let mut column = rows.next_column().unwrap().unwrap();
+    let values = vec![ByteArray::from(vec![b'x'; length]); count];
+    let repeats: Vec<i16> = (0..count).map(|place| i16::from(place > 0)).collect();
+    column.typed::<ByteArrayType>().write_batch(&values, Some(&vec![1; count]), Some(&repeats)).unwrap();
+    column.close().unwrap();
+    rows.close().unwrap();
+    writer.into_inner().unwrap()
+}
+
+#[tokio::test]
+async fn a_list_that_a_dictionary_makes_large_fails_its_row_before_memory_is_taken() {
+    for annotation in ["", " (STRING)"] {
+        for (count, is_read) in [(40, true), (10_000, false)] {
+            let file = repeated(annotation, count, 10_000);
+            assert!(file.len() < 30_000);
+            let store = store_of(&[("a.parquet", file)]).await;
+            let files = Shards::Keys(vec![Arc::from("a.parquet")]);
+            let most = 4 << 20;
+            let open = parquet_samples(store, files, Query::default(), false, None, Damage::default(), most);
+            let read = open.await.unwrap().read(0, vec![0]).await.unwrap();
+            let outcomes: Vec<_> = read.into_outcomes().collect();
+            let told = format!("{:?}", outcomes[0].1);
+            assert_eq!(outcomes[0].1.is_none(), is_read, "{told}");
+            assert!(is_read || told.contains("a list of 100000000 bytes, and 2097152 may be used"), "{told}");
+        }
+    }
+}
+
 async fn read_both(one: &str, other: &str, query: Query) -> (Vec<Sample>, Option<String>) {
     let store = store_of(&[("q-0.parquet", column(one)), ("q-1.parquet", column(other))]).await;
     let open =
@@ -294,6 +345,11 @@ async fn files_whose_columns_mean_different_things_are_refused_before_the_first_
         ("REQUIRED INT64 a;", "is a single int64"),
         ("REQUIRED DOUBLE a;", "is a single float64"),
         ("REQUIRED BYTE_ARRAY a (STRING);", "is a text"),
+        ("REQUIRED BYTE_ARRAY a;", "is a blob"),
+        (
+            "REQUIRED group a (LIST) { REPEATED group list { REQUIRED BYTE_ARRAY element; } }",
+            "has lists of blobs",
+        ),
         ("REQUIRED INT32 a (DATE);", "has dates"),
         ("REQUIRED INT32 a (TIME(MILLIS,true));", "has times of day in milliseconds"),
         ("REQUIRED INT64 a (TIME(MICROS,true));", "has times of day in microseconds"),
@@ -337,7 +393,12 @@ async fn files_whose_columns_mean_different_things_are_refused_before_the_first_
         filter: vec![Comparison { column: "a".into(), op: Operator::Less, value: ComparedValue::Int(9) }],
         ..query(&["a"])
     };
-    let (_, fault) = read_both(files[6].0, files[7].0, compared).await;
+    let times = files
+        .map(|(column, _)| column)
+        .into_iter()
+        .filter(|column| column.contains("TIMESTAMP("))
+        .collect::<Vec<_>>();
+    let (_, fault) = read_both(times[0], times[1], compared).await;
     assert!(
         fault.is_some_and(|fault| fault.contains("the column `a` has timestamps of UTC in microseconds in"))
     );
