@@ -27,6 +27,10 @@ use crate::shards::Shards;
 use frames::Frames;
 use scan::SCAN_AHEAD;
 
+/// Warning of records that have more than is read.
+const SEQUENCES: &str =
+    "files with records of the type `tf.train.SequenceExample`, of which the context alone is read";
+
 /// Samples of the files that an index describes, in any order. The index may take `most_bytes` of memory, and so may a record.
 pub fn tfrecord_samples(
     store: BoundedStore,
@@ -35,9 +39,10 @@ pub fn tfrecord_samples(
     damage: Damage,
     most_bytes: u64,
 ) -> Open {
+    let noted = damage.clone();
     indexed_samples(store, index.into(), IndexKind::Tfrecord, damage, most_bytes, move |index| {
         let types = fields.types(index.types());
-        Ok((index, Box::new(Records { fields, most_bytes }) as _, types))
+        Ok((index, Box::new(Records { fields, damage: noted, most_bytes }) as _, types))
     })
 }
 
@@ -57,7 +62,7 @@ pub fn tfrecord_stream(
         AHEAD_BYTES.min(most_bytes),
         Box::new(move |object, ahead_bytes, damage| {
             let frames = Frames::new(object, ahead_bytes);
-            Box::new(File { frames, fields: fields.clone(), damage, most_bytes, read: 0 })
+            Box::new(File { frames, fields: fields.clone(), damage, most_bytes, read: 0, is_warned: false })
         }),
     )
 }
@@ -78,6 +83,7 @@ pub async fn count_records(store: &BoundedStore, files: &Shards) -> Result<u64, 
 /// Decodes the records of an index.
 struct Records {
     fields: RecordFields,
+    damage: Damage,
     most_bytes: u64,
 }
 
@@ -89,7 +95,13 @@ impl Decode for Records {
     fn add(&self, sample: &mut Sample, _: usize, frame: Bytes) -> Result<(), String> {
         let record =
             frames::record(frame).map_err(|reason| format!("the record {} {reason}", shown(&sample.key)))?;
-        add(&self.fields, sample, record, self.most_bytes)
+        // A feature may become the key.
+        let key = sample.key.clone();
+        if add(&self.fields, sample, record, self.most_bytes)? {
+            let file = key.rsplit_once('#').map_or(&*key, |(file, _)| file);
+            self.damage.warn(SEQUENCES, file);
+        }
+        Ok(())
     }
 }
 
@@ -101,6 +113,8 @@ struct File {
     most_bytes: u64,
     /// Number of records that were read.
     read: u64,
+    /// Set after a warning of lists of features.
+    is_warned: bool,
 }
 
 impl InOrder for File {
@@ -118,6 +132,9 @@ impl InOrder for File {
             let added = record.and_then(|record| {
                 add(&self.fields, &mut sample, record, self.most_bytes).map_err(SourceFault::damage)
             });
+            if matches!(added, Ok(true)) && !std::mem::replace(&mut self.is_warned, true) {
+                self.damage.warn(SEQUENCES, &self.frames.content.object.key);
+            }
             let outcome = added.err().map(|fault| self.damage.sample(fault)).transpose()?;
             Ok(Some((sample, outcome)))
         }
@@ -137,7 +154,8 @@ impl InOrder for File {
     }
 }
 
-fn add(fields: &RecordFields, sample: &mut Sample, record: Bytes, most_bytes: u64) -> Result<(), String> {
+/// Adds the fields of a record. Returns true if it has lists of features, which are not read.
+fn add(fields: &RecordFields, sample: &mut Sample, record: Bytes, most_bytes: u64) -> Result<bool, String> {
     // The key may change while fields are added.
     let key = sample.key.clone();
     fields.add(sample, &record, most_bytes).map_err(|reason| format!("the record {} {reason}", shown(&key)))

@@ -9,19 +9,23 @@ use crate::told::assert_printable;
 /// Limit of the fields of a record, in bytes.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// Decodes a record as `tf.train.Example`: its whole numbers keep within the limit, and nothing else is larger than the record.
+/// Decodes a record as `tf.train.Example`, with and without a feature of lists of blobs: its whole numbers and places keep within the
+/// limit, and nothing else is larger than the record.
 pub fn example(input: &[u8]) {
-    let fields = RecordFields::Example {
-        selection: Selection::default(),
-        key: None,
-        texts: [].into(),
-        scalars: [].into(),
-        lists: [].into(),
-    };
-    let mut sample = Sample::new("a", Origin::default());
-    match fields.add(&mut sample, &input.to_vec().into(), MOST_BYTES) {
-        Ok(()) => assert!(sample.bytes() <= MOST_BYTES + input.len() as u64, "{sample:?}"),
-        Err(reason) => assert_printable(&reason),
+    for lists in [None, Some("id".to_owned())] {
+        let fields = RecordFields::Example {
+            selection: Selection::default(),
+            key: None,
+            texts: [].into(),
+            scalars: [].into(),
+            lists: lists.into_iter().collect(),
+        };
+        let mut sample = Sample::new("a", Origin::default());
+        match fields.add(&mut sample, &input.to_vec().into(), MOST_BYTES) {
+            // An empty list and a list of one blob have one place and two.
+            Ok(_) => assert!(sample.bytes() <= MOST_BYTES + 64 + input.len() as u64, "{sample:?}"),
+            Err(reason) => assert_printable(&reason),
+        }
     }
 }
 

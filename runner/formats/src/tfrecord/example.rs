@@ -13,8 +13,8 @@ const MAX_FEATURES: usize = 256;
 pub(super) enum Feature {
     #[default]
     None,
-    /// Number of elements, and place of the first one in the record.
-    Bytes(u64, Range<usize>),
+    /// Places in the record of the first element, and of the others.
+    Bytes(Option<Range<usize>>, Vec<Range<usize>>),
     /// Elements of four bytes, little-endian.
     Floats(Vec<u8>),
     /// Elements of eight bytes, little-endian.
@@ -28,7 +28,7 @@ pub(super) enum ExampleFault {
     Damaged(&'static str, usize),
     #[error("has more than {MAX_FEATURES} features; select some with `fields`")]
     TooMany,
-    #[error("has whole numbers that take more than {0} bytes; raise `buffer_mib`")]
+    #[error("has lists that take more than {0} bytes; raise `buffer_mib`")]
     TooLarge(u64),
 }
 
@@ -50,24 +50,27 @@ enum Wire {
 pub(super) struct Reader<'a> {
     record: &'a [u8],
     most_bytes: u64,
-    /// Bytes that whole numbers may still take.
+    /// Bytes that whole numbers, and the places of the elements of lists, may still take.
     room: u64,
+    /// Set if the record has lists of features, as a `tf.train.SequenceExample` has.
+    pub(super) has_sequences: bool,
 }
 
 impl<'a> Reader<'a> {
     /// A reader whose lists of whole numbers may take `most_bytes`: a packed element has one byte, and becomes eight.
     pub(super) fn new(record: &'a [u8], most_bytes: u64) -> Self {
-        Self { record, most_bytes, room: most_bytes }
+        Self { record, most_bytes, room: most_bytes, has_sequences: false }
     }
 
     /// The wanted features, in the order of the record. Of equal names, the last is taken.
     pub(super) fn features(
-        mut self,
+        &mut self,
         is_wanted: impl Fn(&str) -> bool,
     ) -> Result<Vec<(&'a str, Feature)>, ExampleFault> {
         let mut found: Vec<(&str, Feature)> = Vec::new();
         let mut example = self.message(0..self.record.len());
         while let Some((field, value)) = example.next()? {
+            self.has_sequences |= field == 2 && matches!(&value, Wire::Part(lists) if !lists.is_empty());
             let (1, Wire::Part(features)) = (field, value) else { continue };
             let mut features = self.message(features);
             while let Some((field, value)) = features.next()? {
@@ -118,7 +121,7 @@ impl<'a> Reader<'a> {
             // A list of another kind replaces the one before it.
             match (kind, &feature) {
                 (1, Feature::Bytes(..)) | (2, Feature::Floats(_)) | (3, Feature::Ints(_)) => {}
-                (1, _) => *feature = Feature::Bytes(0, 0..0),
+                (1, _) => *feature = Feature::Bytes(None, Vec::new()),
                 (2, _) => *feature = Feature::Floats(Vec::new()),
                 (3, _) => *feature = Feature::Ints(Vec::new()),
                 _ => continue,
@@ -136,11 +139,10 @@ impl<'a> Reader<'a> {
     /// Adds an element of a list, or several that are packed.
     fn element(&mut self, element: Wire, feature: &mut Feature) -> Result<(), ExampleFault> {
         match (feature, element) {
-            (Feature::Bytes(count, first), Wire::Part(part)) => {
-                if *count == 0 {
-                    *first = part;
-                }
-                *count += 1;
+            (Feature::Bytes(first @ None, _), Wire::Part(part)) => *first = Some(part),
+            (Feature::Bytes(_, others), Wire::Part(part)) => {
+                self.take_room(size_of::<Range<usize>>())?;
+                others.push(part);
             }
             (Feature::Floats(floats), Wire::Fixed32(bytes)) => floats.extend_from_slice(&bytes),
             (Feature::Floats(floats), Wire::Part(packed)) => {
@@ -163,8 +165,13 @@ impl<'a> Reader<'a> {
     }
 
     fn push(&mut self, ints: &mut Vec<u8>, number: u64) -> Result<(), ExampleFault> {
-        self.room = self.room.checked_sub(8).ok_or(ExampleFault::TooLarge(self.most_bytes))?;
+        self.take_room(8)?;
         ints.extend_from_slice(&number.to_le_bytes());
+        Ok(())
+    }
+
+    fn take_room(&mut self, bytes: usize) -> Result<(), ExampleFault> {
+        self.room = self.room.checked_sub(bytes as u64).ok_or(ExampleFault::TooLarge(self.most_bytes))?;
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Fields of the samples that are made of records.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use penstock_types::data_set::{DataField, DataFields, FieldType, Learner, TypeFa
 use penstock_types::plan::BYTES_FIELD;
 
 use super::example::{Feature, Reader};
+use crate::lists::{check_name, offsets, offsets_field, offsets_name};
 use crate::select::Selection;
 use crate::value;
 
@@ -27,33 +29,48 @@ pub enum RecordFields {
         texts: BTreeSet<String>,
         /// Numeric features with one value.
         scalars: BTreeSet<String>,
-        /// Numeric features whose values are lists.
+        /// Features whose values are lists: of numbers, of blobs, or of texts.
         lists: BTreeSet<String>,
     },
 }
 
 impl RecordFields {
-    /// Adds the fields of a record, which may take `most_bytes`. The error is the end of a sentence about the record.
-    pub fn add(&self, sample: &mut Sample, record: &Bytes, most_bytes: u64) -> Result<(), String> {
+    /// Adds the fields of a record, which may take `most_bytes`. Returns true if it has lists of features, which are not read. The error
+    /// is the end of a sentence about the record.
+    pub fn add(&self, sample: &mut Sample, record: &Bytes, most_bytes: u64) -> Result<bool, String> {
         let Self::Example { selection, key, texts, scalars, lists } = self else {
             sample.set(Arc::<str>::from(BYTES_FIELD), Value::Blob(record.clone()));
-            return Ok(());
+            return Ok(false);
         };
         let is_key = |name: &str| key.as_deref() == Some(name);
         let field_of =
             |name: &str| selection.name_of(name).filter(|_| !is_key(name) || selection.is_named(name));
-        let reader = Reader::new(record, most_bytes);
+        let mut reader = Reader::new(record, most_bytes);
         let features = reader.features(|name| is_key(name) || field_of(name).is_some());
         let mut has_key = key.is_none();
         for (name, feature) in features.map_err(|fault| fault.to_string())? {
             let of_feature =
                 |reason: String| format!("has the feature `{}`, which {reason}", value::shortened(name));
+            let is_text = texts.contains(name);
             let form = match (scalars.contains(name), lists.contains(name)) {
-                (true, _) => Numbers::Single,
-                (_, true) => Numbers::List,
-                _ => Numbers::Either,
+                (true, _) => Form::Single,
+                (_, true) => Form::List,
+                _ => Form::Either,
             };
-            let value = value_of(feature, record, texts.contains(name), form).map_err(of_feature)?;
+            if let (Feature::Bytes(first, others), Form::List, false) = (&feature, form, is_text) {
+                if is_key(name) {
+                    return Err(of_feature("is a list, which is no key".to_owned()));
+                }
+                if let Some(field) = field_of(name) {
+                    check_name(&field).map_err(of_feature)?;
+                    let places = || first.iter().chain(others);
+                    let places_field = offsets_name(&field);
+                    sample.set(field, Value::Blob(joined(record, places())));
+                    sample.set(places_field, offsets(places().map(Range::len)).map_err(of_feature)?);
+                }
+                continue;
+            }
+            let value = value_of(feature, record, is_text, form).map_err(of_feature)?;
             let Some(value) = value else { continue };
             if is_key(name) {
                 sample.key = value::key(&value).map_err(of_feature)?;
@@ -67,7 +84,7 @@ impl RecordFields {
             (Some(key), false) => {
                 Err(format!("has no feature `{}`, which would be its key", value::shortened(key)))
             }
-            _ => Ok(()),
+            _ => Ok(reader.has_sequences),
         }
     }
 }
@@ -86,10 +103,21 @@ impl RecordFields {
                 continue;
             };
             let mut optional = *optional;
+            let is_list = lists.contains(&**name);
+            if is_list && *kind == FieldType::Bytes && optional == Some(true) {
+                // A record with an empty list was counted as one without the feature.
+                optional = None;
+            }
+            if is_list && *kind == FieldType::Bytes && !texts.contains(&**name) {
+                let field = DataField { name: field, kind: *kind, optional };
+                let places = offsets_field(&field);
+                fields.fields.extend([field, places]);
+                continue;
+            }
             let kind = match kind {
                 FieldType::Bytes if texts.contains(&**name) => FieldType::Text,
-                FieldType::Int if lists.contains(&**name) => FieldType::tensor(Dtype::Int64, 1),
-                FieldType::Real if lists.contains(&**name) => FieldType::tensor(Dtype::Float32, 1),
+                FieldType::Int if is_list => FieldType::tensor(Dtype::Int64, 1),
+                FieldType::Real if is_list => FieldType::tensor(Dtype::Float32, 1),
                 FieldType::Tensor { dtype: Some(dtype), .. } if scalars.contains(&**name) => {
                     // A list without a number is no value.
                     optional = Some(true);
@@ -109,7 +137,7 @@ pub(super) fn learn(learner: &mut Learner, record: &Bytes, at: &dyn Fn() -> Stri
     learner.begin_sample();
     for (name, feature) in features {
         let kind = match feature {
-            Feature::None | Feature::Bytes(0, _) => continue,
+            Feature::None | Feature::Bytes(None, _) => continue,
             Feature::Bytes(..) => FieldType::Bytes,
             Feature::Floats(floats) if floats.len() == 4 => FieldType::Real,
             Feature::Floats(_) => FieldType::tensor(Dtype::Float32, 1),
@@ -124,46 +152,65 @@ pub(super) fn learn(learner: &mut Learner, record: &Bytes, at: &dyn Fn() -> Stri
 /// Maximum size of the numbers of a record whose features are learnt, in bytes.
 const MAX_LEARNT_BYTES: u64 = 256 << 20;
 
-/// Form of the numbers of a feature.
+/// Form of the values of a feature.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Numbers {
+enum Form {
     Single,
     List,
-    /// One number is a single one, several are a list.
+    /// One number is a single one, several are a list. A feature of bytes has one value at most.
     Either,
 }
 
-/// Value of a feature: one element is a blob or text, a real or a whole number, several numbers are a tensor. `None` for a feature
-/// without a value.
-fn value_of(feature: Feature, record: &Bytes, is_text: bool, form: Numbers) -> Result<Option<Value>, String> {
+/// Value of a feature: one element is a blob or text, a real or a whole number, several numbers are a tensor, and a list of texts is a text
+/// in JSON. `None` for a feature without a value.
+fn value_of(feature: Feature, record: &Bytes, is_text: bool, form: Form) -> Result<Option<Value>, String> {
     let elements = match &feature {
+        Feature::None => 0,
+        Feature::Bytes(first, others) => usize::from(first.is_some()) + others.len(),
         Feature::Floats(floats) => floats.len() / 4,
         Feature::Ints(ints) => ints.len() / 8,
-        _ => 1,
     };
     match (form, elements) {
-        (Numbers::Single, 0) => return Ok(None),
-        (Numbers::Single, 2..) => return Err(format!("has {elements} values, and `scalars` names it")),
+        (Form::Single, 0) => return Ok(None),
+        (Form::Single, 2..) => return Err(format!("has {elements} values, and `scalars` names it")),
         _ => {}
     }
     Ok(Some(match feature {
-        Feature::None | Feature::Bytes(0, _) => return Ok(None),
-        Feature::Bytes(1, place) if is_text => Value::Text(value::text(&record[place])?),
-        Feature::Bytes(1, place) => Value::Blob(value::part(record, place)),
-        Feature::Bytes(count, _) => {
+        Feature::None => return Ok(None),
+        Feature::Bytes(first, others) if is_text && form == Form::List => {
+            let texts = first.iter().chain(&others).map(|place| value::text(&record[place.clone()]));
+            Value::Text(serde_json::Value::from(texts.collect::<Result<Vec<_>, _>>()?).to_string())
+        }
+        Feature::Bytes(None, _) => return Ok(None),
+        Feature::Bytes(_, others) if !others.is_empty() => {
             return Err(format!(
-                "has {count} elements of bytes, and a field has one: select the others with `fields`"
+                "has {elements} elements of bytes: name it in `lists`, or select other features with `fields`"
             ));
         }
+        Feature::Bytes(Some(place), _) if is_text => Value::Text(value::text(&record[place])?),
+        Feature::Bytes(Some(place), _) => Value::Blob(value::part(record, place)),
         Feature::Floats(floats) => match <[u8; 4]>::try_from(&floats[..]) {
-            Ok(one) if form != Numbers::List => Value::Real(f32::from_le_bytes(one).into()),
+            Ok(one) if form != Form::List => Value::Real(f32::from_le_bytes(one).into()),
             _ => tensor(Dtype::Float32, floats)?,
         },
         Feature::Ints(ints) => match <[u8; 8]>::try_from(&ints[..]) {
-            Ok(one) if form != Numbers::List => Value::Int(i64::from_le_bytes(one)),
+            Ok(one) if form != Form::List => Value::Int(i64::from_le_bytes(one)),
             _ => tensor(Dtype::Int64, ints)?,
         },
     }))
+}
+
+/// Parts of a record in sequence.
+fn joined<'a>(record: &Bytes, mut places: impl Iterator<Item = &'a Range<usize>>) -> Bytes {
+    match (places.next(), places.next()) {
+        (None, _) => Bytes::new(),
+        (Some(one), None) => value::part(record, one.clone()),
+        (Some(one), Some(other)) => {
+            let mut all = [&record[one.clone()], &record[other.clone()]].concat();
+            places.for_each(|place| all.extend_from_slice(&record[place.clone()]));
+            all.into()
+        }
+    }
 }
 
 fn tensor(dtype: Dtype, data: Vec<u8>) -> Result<Value, String> {

@@ -8,10 +8,12 @@ use std::sync::Arc;
 use penstock_engine::item::{Dtype, Origin, Sample, Value};
 use penstock_engine::numbered::NumberedSource;
 use penstock_engine::ports::Source;
+use penstock_engine::typed::Typing;
 use penstock_formats::Damage;
 use penstock_formats::tfrecord::{RecordFields, count_records, tfrecord_samples, tfrecord_stream};
 use penstock_formats::{IndexKind, SampleIndex, Selection, Shards, expand};
 use penstock_storage::{BoundedStore, Wanted};
+use penstock_types::data_set::FieldType;
 use penstock_types::traversal::TraversalSettings;
 use proptest::prelude::*;
 use serde_json::Value as Json;
@@ -376,6 +378,12 @@ fn part(number: u8, content: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2, content.len() as u8][..], content].concat()
 }
 
+/// The same for content of up to 16 KiB.
+fn long_part(number: u8, content: &[u8]) -> Vec<u8> {
+    let length = content.len();
+    [&[number << 3 | 2, length as u8 & 0x7f | 0x80, (length >> 7) as u8][..], content].concat()
+}
+
 /// An example of one feature.
 fn example(name: &[u8], value: &[u8]) -> Vec<u8> {
     part(1, &part(1, &[part(1, name), part(2, value)].concat()))
@@ -383,7 +391,7 @@ fn example(name: &[u8], value: &[u8]) -> Vec<u8> {
 
 fn decoded(record: &[u8], fields: &RecordFields) -> Result<Sample, String> {
     let mut sample = Sample::new("a", Origin::default());
-    fields.add(&mut sample, &record.to_vec().into(), 4096).map(|()| sample)
+    fields.add(&mut sample, &record.to_vec().into(), 4096).map(|_| sample)
 }
 
 #[test]
@@ -417,6 +425,146 @@ fn lists_are_read_packed_and_unpacked_and_unknown_fields_are_skipped() {
 }
 
 #[test]
+fn a_feature_of_lists_keeps_its_form_for_any_number_of_values() {
+    let RecordFields::Example { selection, .. } = examples() else { panic!("examples") };
+    let fields = |texts: &[&str]| RecordFields::Example {
+        selection: selection.clone(),
+        key: None,
+        texts: texts.iter().map(|text| (*text).to_owned()).collect(),
+        scalars: [].into(),
+        lists: ["x".to_owned()].into(),
+    };
+    let lists =
+        |values: &[&[u8]]| part(1, &values.iter().flat_map(|value| part(1, value)).collect::<Vec<_>>());
+    let cases: [(&[&[u8]], &[u8], &[i64], &str); 4] = [
+        (&[], b"", &[0], "[]"),
+        (&[b"ab"], b"ab", &[0, 2], r#"["ab"]"#),
+        (&[b"ab", b"", b"c"], b"abc", &[0, 2, 2, 3], r#"["ab","","c"]"#),
+        (&[b"", b"a"], b"a", &[0, 0, 1], r#"["","a"]"#),
+    ];
+    for (values, bytes, places, json) in cases {
+        let record = example(b"x", &lists(values));
+        let sample = decoded(&record, &fields(&[])).unwrap();
+        let names: Vec<&str> = sample.fields.iter().map(|field| &*field.name).collect();
+        assert_eq!(names, ["x", "x.offsets"]);
+        assert_eq!(sample.field("x"), Some(&Value::Blob(bytes.to_vec().into())));
+        let found = elements(sample.field("x.offsets").unwrap());
+        assert_eq!(found, ("int64".to_owned(), places.iter().map(|place| Json::from(*place)).collect()));
+        let sample = decoded(&record, &fields(&["x"])).unwrap();
+        assert_eq!(sample.field("x"), Some(&Value::Text(json.to_owned())));
+    }
+    // A record without the feature has none.
+    assert!(decoded(&example(b"x", &[]), &fields(&[])).unwrap().fields.is_empty());
+    assert!(decoded(&example(b"y", &lists(&[b"a", b"b"])), &fields(&[])).unwrap_err().contains("in `lists`"));
+    let key = RecordFields::Example {
+        selection: selection.clone(),
+        key: Some("x".to_owned()),
+        texts: [].into(),
+        scalars: [].into(),
+        lists: ["x".to_owned()].into(),
+    };
+    let refused = decoded(&example(b"x", &lists(&[b"a"])), &key).unwrap_err();
+    assert_eq!(refused, "has the feature `x`, which is a list, which is no key");
+    // A stage would read one file.
+    let RecordFields::Example { selection, .. } = selected(&[("bytes", "x")], None, &[]) else {
+        panic!("examples")
+    };
+    let file = RecordFields::Example {
+        selection,
+        key: None,
+        texts: [].into(),
+        scalars: [].into(),
+        lists: ["x".to_owned()].into(),
+    };
+    let refused = decoded(&example(b"x", &lists(&[b"a"])), &file).unwrap_err();
+    assert!(
+        refused.ends_with("the field `bytes` is one file: give it another name in `fields`"),
+        "{refused}"
+    );
+    // A place takes more memory than an element without a byte.
+    let list = [&b"\x0a\0"[..]; 600].concat();
+    let many = long_part(1, &long_part(1, &[part(1, b"x"), long_part(2, &long_part(1, &list))].concat()));
+    assert_eq!(
+        decoded(&many, &fields(&[])).unwrap_err(),
+        "has lists that take more than 4096 bytes; raise `buffer_mib`"
+    );
+}
+
+/// A file whose records have this many values of a feature of bytes each; `None` is a record without the feature.
+fn of_counts(counts: &[Option<usize>]) -> Vec<u8> {
+    counts
+        .iter()
+        .flat_map(|count| {
+            let values = count.map(|count| part(1, &[part(1, b"ab")].concat().repeat(count)));
+            framed(
+                &[
+                    example(b"n", &part(3, &[8, 1])),
+                    values.map_or_else(Vec::new, |values| example(b"x", &values)),
+                ]
+                .concat(),
+            )
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn lists_of_blobs_have_one_form_in_order_and_by_an_index() {
+    for (counts, optional) in [
+        (&[Some(3), Some(1), Some(0), Some(2)][..], None),
+        (&[Some(1), Some(2)], Some(false)),
+        (&[None, Some(2)], None),
+    ] {
+        let store = store_of(&[("a.tfrecord", of_counts(counts))]).await;
+        let RecordFields::Example { selection, .. } = examples() else { panic!("examples") };
+        let fields = RecordFields::Example {
+            selection,
+            key: None,
+            texts: [].into(),
+            scalars: [].into(),
+            lists: ["x".to_owned()].into(),
+        };
+        put_index(&store, "a.tfrecord").await;
+        let open = tfrecord_samples(store.clone(), "index", fields.clone(), Damage::default(), MOST);
+        let known = open.await.unwrap().fields().unwrap();
+        for (name, kind) in [("x", FieldType::Bytes), ("x.offsets", FieldType::tensor(Dtype::Int64, 1))] {
+            assert_eq!(known.field(name).map(|field| (field.kind, field.optional)), Some((kind, optional)));
+        }
+        for source in [stream(&store, "a.tfrecord", fields.clone()), indexed(&store, fields, IN_ORDER)] {
+            let (samples, _, fault) = drain(source).await;
+            assert_eq!((samples.len(), fault), (counts.len(), None));
+            for (sample, count) in samples.iter().zip(counts) {
+                let found = sample.field("x").zip(sample.field("x.offsets"));
+                let found = found.map(|(bytes, places)| (elements(bytes).1.len(), elements(places).1));
+                let places =
+                    |count: usize| (0..=count).map(|place| Json::from(2 * place)).collect::<Vec<_>>();
+                assert_eq!(found, count.map(|count| (2 * count, places(count))));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn lists_of_features_that_are_not_read_are_warned_of() {
+    let store = store().await;
+    for (name, warnings) in [("sequence.tfrecord", 1), (FILES[0], 0)] {
+        let [in_order, by_index] = [(); 2].map(|()| Damage::default());
+        let files = tfrecord_stream(store.clone(), shards(name), examples(), IN_ORDER, MOST);
+        drain(Box::new(files.with(Typing::default(), in_order.clone()))).await;
+        put_index(&store, name).await;
+        let open = tfrecord_samples(store.clone(), "index", examples(), by_index.clone(), MOST);
+        drain(Box::new(NumberedSource::new(open, IN_ORDER, MOST))).await;
+        for damage in [in_order, by_index] {
+            let told = damage.notes.warnings("source");
+            assert_eq!(told.len(), warnings, "{told:?}");
+            assert!(
+                told.iter().all(|told| told.contains("SequenceExample") && told.contains(name)),
+                "{told:?}"
+            );
+        }
+    }
+}
+
+#[test]
 fn records_that_are_no_examples_are_refused_with_a_reason() {
     let told = [
         ("text", decoded(b"no example", &examples())),
@@ -444,16 +592,11 @@ fn records_that_are_no_examples_are_refused_with_a_reason() {
     });
     insta::assert_snapshot!(told.join("\n"));
     // One byte of a packed list becomes eight: the list may take no more than the limit.
-    let list = vec![1_u8; 600];
-    let nested = |number: u8, content: &[u8]| {
-        let length = content.len();
-        [&[number << 3 | 2, length as u8 & 0x7f | 0x80, (length >> 7) as u8][..], content].concat()
-    };
-    let value = nested(2, &nested(3, &nested(1, &list)));
-    let record = nested(1, &nested(1, &[part(1, b"x"), value].concat()));
+    let list = long_part(1, &[1_u8; 600]);
+    let record = long_part(1, &long_part(1, &[part(1, b"x"), long_part(2, &long_part(3, &list))].concat()));
     assert_eq!(
         decoded(&record, &examples()).unwrap_err(),
-        "has whole numbers that take more than 4096 bytes; raise `buffer_mib`"
+        "has lists that take more than 4096 bytes; raise `buffer_mib`"
     );
 }
 

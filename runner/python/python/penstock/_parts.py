@@ -390,8 +390,9 @@ class TfrecordSource(TypedDict):
     texts: NotRequired[Sequence[str]]
     #: Numeric features that have one value in each record.
     scalars: NotRequired[Sequence[str]]
-    #: Numeric features whose values are lists, also of one or no element. A feature that neither `scalars` nor `lists` names is one value
-    #: if each record from which the types are learnt has exactly one, and otherwise a list.
+    #: Features whose values are lists, also of one or no element. A list of blobs becomes two fields: their bytes in sequence, and their
+    #: places in `NAME.offsets`. A list of texts, which `texts` names, too, becomes a text in JSON. A feature of numbers that neither
+    #: `scalars` nor `lists` names is one value if each record from which the types are learnt has exactly one, and otherwise a list.
     lists: NotRequired[Sequence[str]]
     #: Feature that is the key of the sample. When missing, the key is that of the file, `#`, and the number of the record.
     sample_key: NotRequired[str | None]
@@ -1211,8 +1212,10 @@ def tfrecord(
         field with its own name.
     texts: Features of bytes that are texts in UTF-8; the others are blobs.
     scalars: Numeric features that have one value in each record.
-    lists: Numeric features whose values are lists, also of one or no element. A feature that neither `scalars` nor `lists` names is one
-        value if each record from which the types are learnt has exactly one, and otherwise a list.
+    lists: Features whose values are lists, also of one or no element. A list of blobs becomes two fields: their bytes in sequence, and
+        their places in `NAME.offsets`. A list of texts, which `texts` names, too, becomes a text in JSON. A feature of numbers that
+        neither `scalars` nor `lists` names is one value if each record from which the types are learnt has exactly one, and otherwise a
+        list.
     sample_key: Feature that is the key of the sample. When missing, the key is that of the file, `#`, and the number of the record.
     hidden: Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
     links: Links in a folder that are followed: `all`, or `files` for those to files only.

@@ -337,9 +337,9 @@ impl Check<'_> {
                 let ways = [("texts", &source.texts), ("scalars", &source.scalars), ("lists", &source.lists)];
                 for (number, (way, names)) in ways.iter().enumerate() {
                     for (at, name) in names.iter().enumerate() {
-                        if let Some((other, _)) =
-                            ways[..number].iter().find(|(_, names)| names.contains(name))
-                        {
+                        // A feature may be a list of texts.
+                        let others = &ways[usize::from(*way == "lists")..number];
+                        if let Some((other, _)) = others.iter().find(|(_, names)| names.contains(name)) {
                             let name = printable(name, MAX_SHOWN_KEY);
                             let found = format!("`{other}` names the feature `{name}`, too");
                             self.fault(place.key(way).index(at), found, "remove one of them");

@@ -609,11 +609,11 @@ fn contradictions_about_fields_in_the_document_are_faults() {
     };
     assert_eq!(
         faults(
-            r#"{"tfrecord": {"store": "photos", "prefix": "a", "texts": ["t"], "scalars": ["l", "n"], "lists": ["m", "l", "t"]}}"#
+            r#"{"tfrecord": {"store": "photos", "prefix": "a", "texts": ["t", "n"], "scalars": ["l", "n"], "lists": ["m", "l", "t"]}}"#
         ),
         [
-            "/source/tfrecord/lists/1: `scalars` names the feature `l`, too: remove one of them",
-            "/source/tfrecord/lists/2: `texts` names the feature `t`, too: remove one of them"
+            "/source/tfrecord/scalars/1: `texts` names the feature `n`, too: remove one of them",
+            "/source/tfrecord/lists/1: `scalars` names the feature `l`, too: remove one of them"
         ]
     );
     let csv = |missing: &str| {

@@ -4104,8 +4104,10 @@ export interface components {
             /** @description Numeric features that have one value in each record. */
             scalars?: string[];
             /**
-             * @description Numeric features whose values are lists, also of one or no element. A feature that neither `scalars` nor `lists` names is one
-             *     value if each record from which the types are learnt has exactly one, and otherwise a list.
+             * @description Features whose values are lists, also of one or no element. A list of blobs becomes two fields: their bytes in sequence, and
+             *     their places in `NAME.offsets`. A list of texts, which `texts` names, too, becomes a text in JSON. A feature of numbers that
+             *     neither `scalars` nor `lists` names is one value if each record from which the types are learnt has exactly one, and
+             *     otherwise a list.
              */
             lists?: string[];
             /** @description Feature that is the key of the sample. When missing, the key is that of the file, `#`, and the number of the record. */
