@@ -5,6 +5,7 @@
 //! | tensor, int, real | one tensor of its name, type and shape, with the samples as first dimension (ints `I64`, reals `F64`) |
 //! | list of tensors | `NAME`: the elements of all tensors in sequence; `NAME.offsets` as below, counted in elements; and `NAME.shapes`: the shape of each tensor (`I64`, `[samples, dimensions]`) |
 //! | text, blob | `NAME`: the bytes of all values in sequence (`U8`; texts are UTF-8), and `NAME.offsets`: the start of each value, and the end of the last (`I64`; their number is the number of samples plus one) |
+//! | `NAME.offsets` beside a blob `NAME`, as sources make of lists of blobs | as above, with the name `NAME.parts` in place of its own, which the blob needs |
 //!
 //! The header's `__metadata__` has one member, `penstock`, whose text is JSON: `format`; `batch`, the number of the batch; for every
 //! sample its key (`keys`), pass over the source (`epochs`) and position in the unshuffled source (`indexes`); `paths`, hashes of
@@ -16,7 +17,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use penstock_engine::item::{Collated, Dtype, Origin, Stacked, Tensor};
+use penstock_engine::item::{Collated, Column, Dtype, Origin, Stacked, Tensor};
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 use safetensors::tensor::{Dtype as FileDtype, Metadata, TensorInfo};
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,9 @@ use sha2::{Digest, Sha256};
 
 /// Penstock's member of `__metadata__`.
 const METADATA: &str = "penstock";
+
+/// End of the name of a tensor with the starts of values.
+const OFFSETS: &str = ".offsets";
 
 /// Name that the format reserves.
 const RESERVED: &str = "__metadata__";
@@ -97,8 +101,13 @@ impl File {
     pub(super) fn of(batch: Collated, number: u64) -> Result<Self, BatchFault> {
         let mut description = BatchMetadata::of(&batch, number);
         let mut parts = Vec::with_capacity(batch.fields.len());
+        let is_blob = |column: &&Column| matches!(column.values, Stacked::Blobs(_));
+        let blobs: BTreeSet<Arc<str>> =
+            batch.fields.iter().filter(is_blob).map(|column| column.name.clone()).collect();
         for column in batch.fields {
-            parts.extend(parts_of(&column.name, column.values)?);
+            let of = column.name.strip_suffix(OFFSETS).filter(|of| blobs.contains(*of));
+            let name = of.map(|of| format!("{of}.parts"));
+            parts.extend(parts_of(name.as_deref().unwrap_or(&column.name), column.values)?);
         }
         check_names(&parts)?;
         // Same order as in the reference writer of the format: by element size, largest first, for alignment, then by name.
@@ -261,7 +270,7 @@ fn parts_with_offsets(name: &str, dtype: FileDtype, lengths: &[usize], data: Par
 }
 
 fn offsets_name(name: &str) -> String {
-    format!("{name}.offsets")
+    format!("{name}{OFFSETS}")
 }
 
 /// Checks that no two tensors have the same name, since a file contains one tensor per name.
@@ -296,7 +305,6 @@ fn file_dtype(dtype: Dtype) -> FileDtype {
 
 #[cfg(test)]
 mod tests {
-    use penstock_engine::item::Column;
     use safetensors::SafeTensors;
 
     use super::*;
@@ -377,6 +385,29 @@ mod tests {
                 Sha256::digest(&bytes[head.len()..])
             )
         );
+    }
+
+    #[test]
+    fn lists_of_blobs_keep_the_places_of_their_parts() {
+        let places = |places: &[i64]| Tensor {
+            dtype: Dtype::Int64,
+            shape: vec![places.len() as u32],
+            data: places.iter().flat_map(|place| place.to_le_bytes()).collect::<Vec<_>>().into(),
+        };
+        let photos = Stacked::Blobs(vec![Bytes::from_static(b"abc"), Bytes::new()]);
+        let bytes = file(vec![
+            ("photos", photos),
+            ("photos.offsets", Stacked::Tensors(vec![places(&[0, 1, 3]), places(&[0])])),
+        ]);
+        let read = SafeTensors::deserialize(&bytes).unwrap();
+        let ints = |name: &str| -> Vec<i64> {
+            let view = read.tensor(name).unwrap();
+            view.data().chunks(8).map(|bytes| i64::from_le_bytes(bytes.try_into().unwrap())).collect()
+        };
+        assert_eq!((read.len(), read.tensor("photos").unwrap().data()), (5, &b"abc"[..]));
+        assert_eq!(ints("photos.offsets"), [0, 3, 3]);
+        assert_eq!((ints("photos.parts"), ints("photos.parts.offsets")), (vec![0, 1, 3, 0], vec![0, 3, 4]));
+        assert_eq!(ints("photos.parts.shapes"), [3, 1]);
     }
 
     #[test]
