@@ -2,6 +2,7 @@
 //! their numbers are those that are read in order.
 
 use std::fs;
+use std::io::Write;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -74,13 +75,15 @@ async fn read(format: &str, input: &[u8]) -> usize {
             put(KEY, input.to_vec()).await;
             let selection = Selection::default;
             let stream =
-                tar_stream(store.clone(), object(), selection(), TraversalSettings::IN_ORDER, MOST_BYTES);
-            let streamed = drain(Box::new(stream)).await;
+                |store| tar_stream(store, object(), selection(), TraversalSettings::IN_ORDER, MOST_BYTES);
+            let streamed = drain(Box::new(stream(store.clone()))).await;
+            compare_compressed(input, &streamed, |store| Box::new(stream(store))).await;
             let indexed = |store| tar_samples(store, INDEX, selection(), Damage::default(), MOST_BYTES);
             compare_indexed(IndexKind::Tar, &store, indexed, streamed).await
         }
         "tfrecord" => {
-            put(KEY, with_checksums(input)).await;
+            let object_bytes = if is_compressed(input) { input.to_vec() } else { with_checksums(input) };
+            put(KEY, object_bytes.clone()).await;
             let fields = || match input.len() % 2 {
                 0 => RecordFields::Bytes,
                 _ => RecordFields::Example {
@@ -92,8 +95,9 @@ async fn read(format: &str, input: &[u8]) -> usize {
                 },
             };
             let stream =
-                tfrecord_stream(store.clone(), object(), fields(), TraversalSettings::IN_ORDER, MOST_BYTES);
-            let streamed = drain(Box::new(stream)).await;
+                |store| tfrecord_stream(store, object(), fields(), TraversalSettings::IN_ORDER, MOST_BYTES);
+            let streamed = drain(Box::new(stream(store.clone()))).await;
+            compare_compressed(&object_bytes, &streamed, |store| Box::new(stream(store))).await;
             let indexed = |store| tfrecord_samples(store, INDEX, fields(), Damage::default(), MOST_BYTES);
             compare_indexed(IndexKind::Tfrecord, &store, indexed, streamed).await
         }
@@ -185,6 +189,41 @@ async fn compare_indexed(
             0
         }
     }
+}
+
+/// Reads the object once more, compressed in two parts: it has the same samples.
+async fn compare_compressed(
+    object: &[u8],
+    plain: &Drained,
+    open: impl FnOnce(BoundedStore) -> Box<dyn Source>,
+) {
+    if is_compressed(object) || object.is_empty() {
+        return;
+    }
+    let parts: [&[u8]; 2] = object.split_at(object.len() / 2).into();
+    let compress = |part: &[u8]| {
+        if object.len() % 4 < 2 {
+            return zstd::encode_all(part, 1);
+        }
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(part)?;
+        encoder.finish()
+    };
+    let compressed = parts.map(|part| compress(part).expect("memory takes all")).concat();
+    let store = BoundedStore::new(Arc::new(MemoryStore::new("memory")), NonZeroUsize::MIN);
+    store.put(Arc::from(KEY), Bytes::from(compressed)).await.expect("the memory takes an object");
+    let read = drain(open(store)).await;
+    assert_eq!(plain.ends_well(), read.ends_well(), "{:?} and {:?}", plain.fault, read.fault);
+    assert_eq!(plain.samples.len(), read.samples.len());
+    assert!(plain.samples.iter().zip(&read.samples).all(|(plain, read)| same(plain, read)));
+}
+
+/// True for first bytes of compressed objects.
+fn is_compressed(object: &[u8]) -> bool {
+    let first: [&[u8]; 8] =
+        [b"\x1f\x8b", b"\x1f\x9d", b"\x28\xb5", b"BZh", b"\xfd7z", b"7z", b"PK", b"\x04\x22\x4d\x18"];
+    matches!(object, [0x50..=0x5f, 0x2a, ..] | [b'L', b'Z', ..] | [0xff, 0x06, ..])
+        || first.iter().any(|first| object.starts_with(first))
 }
 
 /// If both ended without a fault, they have the same samples in the same order. Returns the number of compared samples.
