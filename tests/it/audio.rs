@@ -58,8 +58,11 @@ fn damaged_clips_are_named_with_key_and_reason_and_the_others_are_delivered() {
     let out = Folder::new();
     let call = Call::run(&repository().join("examples/pipelines/audio.json")).store("audio", folder.path());
     let finished = call.out(out.path()).finish().exits(0);
-    let total = finished.snapshot().ledger.total;
-    assert_eq!((total.delivered, total.skipped), (6, 4));
+    let snapshot = finished.snapshot();
+    // A clip that ends before its stated length is read to its end, and counted.
+    let total = snapshot.ledger.total;
+    assert_eq!((total.delivered, total.skipped), (7, 3));
+    assert_eq!(snapshot.counters["2:audio"]["read_to_end"], 1.0);
     let mut errors: Vec<FailureRecord> = lines(&out.join("errors.ndjson"));
     errors.sort_by_key(|error| error.index);
     shown().bind(|| insta::assert_json_snapshot!(errors));

@@ -9,45 +9,42 @@ use symphonia::core::formats::TrackType;
 use symphonia::core::formats::probe::Hint;
 use symphonia::core::io::MediaSourceStream;
 
-use crate::ogg;
 use crate::wav::{self, Clip, MOST_CHANNELS, MOST_SAMPLES};
+use crate::{flac, named, ogg};
 
 /// Decodes a file, recognised by its first bytes, and averages its channels.
 pub(crate) fn read(file: &[u8]) -> Result<Clip> {
     match file {
-        [b'R', b'I', b'F', ..] | [b'R', b'F', b'6', ..] => wav::read(file),
-        [b'f', b'L', b'a', b'C', ..] => decode(&without_tags(file)?, "FLAC", true),
+        [b'R', b'I', b'F', b'F', ..] => wav::read(file),
+        [b'f', b'L', b'a', b'C', ..] => decode(&flac::for_decoder(file)?, "FLAC", true),
         [b'O', b'g', b'g', b'S', ..] => ogg::decode(file),
-        [b'I', b'D', b'3', ..] => decode(after_tags(file)?, "MP3", false),
+        [b'I', b'D', b'3', ..] => match after_tags(file)? {
+            sound @ [b'f', b'L', b'a', b'C', ..] => read(sound),
+            sound => mp3(sound),
+        },
         // Frames of MP3 start with eleven bits that are 1.
-        [0xff, second, ..] if *second >= 0xe0 => decode(file, "MP3", false),
+        [0xff, second, ..] if *second >= 0xe0 => mp3(file),
         [] => bail!("the file is empty"),
         _ => {
+            refuse_named(file)?;
             bail!("the file is not WAV, FLAC, MP3 or Ogg: it starts with {:02x?}", &file[..file.len().min(4)])
         }
     }
 }
 
-/// The FLAC file with only the first of its metadata blocks, which describes the sound. Tags and pictures state lengths for which a decoder
-/// would allocate memory.
-fn without_tags(file: &[u8]) -> Result<Vec<u8>> {
-    const DESCRIPTION: usize = 34;
-    let ends_early = "the FLAC file ends in its metadata";
-    let Some((start, mut rest)) = file.split_at_checked(4 + 4 + DESCRIPTION) else { bail!("{ends_early}") };
-    ensure!(
-        start[4] & 0x7f == 0 && start[5..8] == [0, 0, DESCRIPTION as u8],
-        "the FLAC file does not begin with the description of its sound"
-    );
-    let mut is_last = start[4] & 0x80 != 0;
-    while !is_last {
-        let [kind, a, b, c, ref blocks @ ..] = *rest else { bail!("{ends_early}") };
-        let length = u32::from_be_bytes([0, a, b, c]) as usize;
-        rest = blocks.get(length..).context(ends_early)?;
-        is_last = kind & 0x80 != 0;
+fn mp3(file: &[u8]) -> Result<Clip> {
+    refuse_named(file)?;
+    decode(file, "MP3", false)
+}
+
+/// Fails with the name of a format that is known and not decoded.
+fn refuse_named(file: &[u8]) -> Result<()> {
+    match named::format(file) {
+        Some(name) => {
+            bail!("the file is {name}, which is not decoded; WAV, FLAC, MP3 and Ogg with Vorbis are")
+        }
+        None => Ok(()),
     }
-    let mut sound = [start, rest].concat();
-    sound[4] |= 0x80;
-    Ok(sound)
 }
 
 /// The MP3 file after the tags of ID3v2 at its beginning, which have names and pictures.

@@ -2,9 +2,11 @@
 
 mod decode;
 mod fft;
+mod flac;
 mod lanes;
 mod mask;
 mod mel;
+mod named;
 mod ogg;
 mod resample;
 mod spectrogram;
@@ -152,8 +154,15 @@ pub struct Audio {
 }
 
 /// Decodes the sound file in `bytes` (WAV, FLAC, MP3 or Ogg Vorbis), averages its channels, resamples it, and makes `mel`, the logarithm
-/// of the energy in each mel filter, or `waveform`. Removes `bytes`.
-#[stage(wants("bytes"), makes("$output"), removes("bytes"), reads(".wav", ".flac", ".mp3", ".ogg"))]
+/// of the energy in each mel filter, or `waveform`. Removes `bytes`. The counter `read_to_end` counts WAV files whose header states no
+/// length of the sound, or a larger one than the file has: they are read to their end.
+#[stage(
+    wants("bytes"),
+    makes("$output"),
+    removes("bytes"),
+    counters("read_to_end"),
+    reads(".wav", ".flac", ".mp3", ".ogg")
+)]
 impl SampleStage for Audio {
     type Params = Settings;
 

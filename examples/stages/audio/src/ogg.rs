@@ -9,8 +9,8 @@ use symphonia::core::packet::PacketRef;
 use symphonia::core::units::{Duration, Timestamp};
 
 use crate::decode::Mixer;
-use crate::vorbis;
 use crate::wav::Clip;
+use crate::{named, vorbis};
 
 /// Length of a page's header without its table of segments, in bytes.
 const HEADER: usize = 27;
@@ -26,6 +26,9 @@ struct Stream {
 pub(crate) fn decode(file: &[u8]) -> Result<Clip> {
     let refused = |fault| Error::new(format_args!("the Ogg file is damaged or not supported: {fault}"));
     let Stream { packets, end } = Stream::read(file)?;
+    if let Some(name) = packets.first().and_then(|packet| named::stream(packet)) {
+        bail!("the Ogg file has {name}, which is not decoded; Ogg files need Vorbis");
+    }
     let [identification, _, setup, sound @ ..] = packets.as_slice() else {
         bail!("the Ogg file ends in its headers")
     };
@@ -68,10 +71,13 @@ impl Stream {
             let (page, rest) = file.split_at_checked(length).context("the Ogg file ends in a page")?;
             ensure!(has_checksum(page), "the Ogg file is damaged: a page has a wrong checksum");
             let serial = &page[14..18];
-            ensure!(
-                *stream.get_or_insert(serial) == serial,
-                "the Ogg file has several streams; only one is read"
-            );
+            if *stream.get_or_insert(serial) != serial {
+                let name = packets.first().and_then(|packet: &Vec<u8>| named::stream(packet));
+                bail!(
+                    "the Ogg file has several streams{}; only one of Vorbis is read",
+                    name.map(|name| format!(", the first of {name}")).unwrap_or_default()
+                );
+            }
             let mut content = &page[HEADER + segments..];
             let before = packets.len();
             for length in lengths {
@@ -95,13 +101,27 @@ impl Stream {
     }
 }
 
-/// True if the CRC-32 of a page, with zeros in its place, is that in the page. Its polynomial is 0x04c11db7.
+/// True if the CRC-32 of a page, with zeros in its place, is that in the page.
 fn has_checksum(page: &[u8]) -> bool {
+    page[22..26] == checksum(page).to_le_bytes()
+}
+
+/// CRC-32 of a page, with zeros in its place. The polynomial is 0x04c11db7.
+fn checksum(page: &[u8]) -> u32 {
     let bytes = page.iter().enumerate().map(|(at, byte)| if (22..26).contains(&at) { 0 } else { *byte });
-    let sum = bytes.fold(0_u32, |sum, byte| {
+    bytes.fold(0_u32, |sum, byte| {
         (0..8).fold(sum ^ u32::from(byte) << 24, |sum, _| {
             (sum << 1) ^ (0x04c1_1db7 & (sum >> 31).wrapping_neg())
         })
-    });
-    page[22..26] == sum.to_le_bytes()
+    })
+}
+
+/// A page with one packet.
+#[cfg(test)]
+pub(crate) fn page(serial: &[u8], packet: &[u8]) -> Vec<u8> {
+    let mut page =
+        [&b"OggS\0\x02\0\0\0\0\0\0\0\0"[..], serial, &[0; 8], &[1, packet.len() as u8], packet].concat();
+    let sum = checksum(&page).to_le_bytes();
+    page[22..26].copy_from_slice(&sum);
+    page
 }

@@ -1,7 +1,7 @@
 use std::f64::consts::TAU;
 
 use penstock_guest::Rng;
-use penstock_guest::testing::{Instance, manifest};
+use penstock_guest::testing::{Instance, counter, manifest};
 use serde_json::Value as Json;
 
 use super::*;
@@ -109,13 +109,11 @@ fn a_damaged_file_is_refused_with_what_was_found() {
         (vec![], "not a WAV file: it has only 0 bytes"),
         (good[..11].to_vec(), "not a WAV file: it has only 11 bytes"),
         (b"\x89PNG\r\n\x1a\n....".to_vec(), "not a WAV file: it does not start with `RIFF` and `WAVE`"),
-        ([b"RF64", &good[4..]].concat(), "RF64 and RIFX files are not supported, only RIFF"),
+        ([&good[..8], b"AVI ", &good[12..]].concat(), "the file is RIFF with AVI , not WAVE"),
         (good[..12].to_vec(), "the file has no `data` chunk"),
         (good[..17].to_vec(), "the last 5 bytes are too few for a chunk"),
         (good[..30].to_vec(), "the chunk `fmt ` should have 16 bytes, but the file ends after 10"),
         (good[..36].to_vec(), "the file has no `data` chunk"),
-        (good[..47].to_vec(), "the chunk `data` should have 6 bytes, but the file ends after 3"),
-        (lies(u32::MAX), "the chunk `data` should have 4294967295 bytes, but the file ends after 6"),
         (lies(5), "5 bytes of samples are not whole frames of 2 bytes"),
         (riff(&[chunk(b"data", &[0, 0]), header.chunk()]), "the `data` chunk comes before any `fmt ` chunk"),
         (riff(&[header.chunk(), header.chunk()]), "the file has two `fmt ` chunks"),
@@ -137,11 +135,15 @@ fn a_damaged_file_is_refused_with_what_was_found() {
         ),
         (
             Header { tag: 3, ..Header::pcm(1, 64) }.file(&[0; 8]),
-            "float samples have 64 bits, but only 32 is supported",
+            "the sound is float of 64 bits, which is not decoded; float of 32 bits is",
         ),
         (
-            Header { tag: 2, ..header }.file(&[0, 0]),
-            "the format tag is 2, but only 1 (PCM) and 3 (float) are supported",
+            Header { tag: 9, ..header }.file(&[0, 0]),
+            "the format tag is 9, but only 1 (PCM) and 3 (float) are supported",
+        ),
+        (
+            Header { tag: 6, ..Header::pcm(1, 8) }.file(&[0, 0]),
+            "the sound is coded as A-law (format tag 6), which is not decoded; PCM and float of 32 bits are",
         ),
         (
             Header { tag: 3, ..Header::pcm(1, 32) }
@@ -153,6 +155,123 @@ fn a_damaged_file_is_refused_with_what_was_found() {
     }
     let message = refusal(&Header { tag: 0xfffe, ..header }.file(&[0, 0]));
     assert_eq!(message, "reading the extended format: the `fmt ` chunk has 16 bytes, but 16 are needed");
+}
+
+/// The number of samples of a clip, and of files that were read to their end.
+fn read_to_end(file: &[u8]) -> (usize, f64) {
+    penstock_guest::testing::reset();
+    (wav::read(file).unwrap().samples.len(), counter("read_to_end"))
+}
+
+#[test]
+fn a_length_that_is_not_known_or_too_large_is_read_to_the_end_and_counted() {
+    let header = Header::pcm(1, 16);
+    let sound: Vec<u8> = (0..200).map(|at| (at * 7 % 251) as u8).collect();
+    let exact = header.file(&sound);
+    let expected = wav::read(&exact).unwrap();
+    assert_eq!(read_to_end(&exact), (100, 0.0));
+    let list = chunk(b"LIST", b"INFOISFT\x04\0\0\0abcd");
+    let with = |before: &[Vec<u8>], length: u32, sound: &[u8]| {
+        let data = [&b"data"[..], &length.to_le_bytes(), sound].concat();
+        riff(&[before, &[header.chunk(), data]].concat())
+    };
+    for of_file in [0, 36, 236, u32::MAX] {
+        for length in [0, u32::MAX, 201, 0x7fff_ffff, 0x8000_0000] {
+            for before in [&[][..], &[list.clone(), chunk(b"JUNK", b"odd")]] {
+                let mut file = with(before, length, &sound);
+                file[4..8].copy_from_slice(&u32::to_le_bytes(of_file));
+                assert_eq!(read_to_end(&file), (100, 1.0), "{of_file}, {length}");
+                assert_eq!(wav::read(&file).unwrap(), expected);
+            }
+        }
+    }
+    // Half a frame at the end is left out, and what follows a stated length is none of its sound.
+    assert_eq!(read_to_end(&with(&[], u32::MAX, &sound[..199])), (99, 1.0));
+    assert_eq!(read_to_end(&exact[..exact.len() - 7]), (96, 1.0));
+    assert_eq!(read_to_end(&riff(&[header.chunk(), chunk(b"data", &sound), list.clone()])), (100, 0.0));
+}
+
+#[test]
+fn chunks_behind_an_empty_clip_are_no_sound() {
+    let (format, empty) = (Header::pcm(1, 16).chunk(), chunk(b"data", &[]));
+    let list = chunk(b"LIST", b"INFOISFT\x04\0\0\0abcd");
+    for (chunks, expected) in [
+        (vec![], (0, 0.0)),
+        (vec![list.clone()], (0, 0.0)),
+        (vec![chunk(b"id3 ", b"odd"), list.clone()], (0, 0.0)),
+        (vec![list.clone(), chunk(b"data", &[1, 2, 3, 4])], (2, 0.0)),
+        // A chunk that the file cuts, and one whose name is none.
+        (vec![list[..12].to_vec()], (6, 1.0)),
+        (vec![chunk(b"\0\x01\0\x02", &[])], (4, 1.0)),
+    ] {
+        let file = riff(&[&[format.clone(), empty.clone()][..], &chunks].concat());
+        assert_eq!(read_to_end(&file), expected, "{chunks:?}");
+        let mut open = file.clone();
+        open[4..8].fill(0);
+        assert_eq!(read_to_end(&open), expected, "{chunks:?}");
+    }
+}
+
+#[test]
+fn a_flac_file_with_unknown_header_values_has_the_same_sound() {
+    for name in ["mono.flac", "stereo.flac"] {
+        let whole = data(name);
+        let expected = decode::read(&whole).unwrap();
+        let with = |edits: &[(usize, &[u8])]| {
+            let mut file = whole.clone();
+            for (at, bytes) in edits {
+                file[*at..at + bytes.len()].copy_from_slice(bytes);
+            }
+            file
+        };
+        let total = [whole[21] & 0xf0, 0, 0, 0, 0];
+        for edits in [
+            &[(8, &[0, 0][..])][..],
+            &[(10, &[0, 0])],
+            &[(8, &[0; 4])],
+            &[(8, &[0, 1])],
+            &[(8, &[0, 15, 0, 15])],
+            &[(8, &[0, 16])],
+            &[(8, &[0xff, 0xff])],
+            &[(10, &[0xff, 0xff])],
+            &[(12, &[0; 6])],
+            &[(12, &[0xff, 0xff, 0xff, 0, 0, 1])],
+            &[(21, &total)],
+            &[(26, &[0; 16])],
+            &[(8, &[0; 10]), (21, &total), (26, &[0; 16])],
+        ] {
+            assert_eq!(decode::read(&with(edits)).unwrap(), expected, "{name}: {edits:?}");
+        }
+    }
+}
+
+#[test]
+fn formats_that_are_not_decoded_are_named() {
+    let refusal = |file: &[u8]| decode::read(file).unwrap_err().message().to_owned();
+    let ogg = data("mono.ogg");
+    for (start, name) in [
+        (&b"\0\0\0\x20ftypM4A "[..], "MP4 or M4A, usually with AAC"),
+        (b"RF64\xff\xff\xff\xffWAVE", "RF64, a WAV file with lengths of 64 bits"),
+        (b"riff\x2e\x91\xcf\x11", "W64, Sony's form of WAV"),
+        (b"FORM\0\0\0\0AIFF", "AIFF"),
+        (b"caff\0\x01", "CAF, Apple's Core Audio Format"),
+        (b"\x30\x26\xb2\x75\x8e", "WMA or another ASF file"),
+        (b"\xff\xf1\x50\x80", "AAC"),
+        (b"ID3\x04\0\0\0\0\0\0\xff\xf9\x50", "AAC"),
+        (b"\xff\xfd\x90\0", "MPEG audio of layer II"),
+    ] {
+        let expected =
+            format!("the file is {name}, which is not decoded; WAV, FLAC, MP3 and Ogg with Vorbis are");
+        assert_eq!(refusal(start), expected);
+    }
+    // The first packet of a file, with the checksum of its page.
+    let opus = ogg::page(&ogg[14..18], b"OpusHead\x01\x01\0\0\x80\xbb\0\0\0\0\0");
+    assert_eq!(refusal(&opus), "the Ogg file has Opus, which is not decoded; Ogg files need Vorbis");
+    let two = [opus, ogg::page(b"\x01\x02\x03\x04", b"more")].concat();
+    assert_eq!(
+        refusal(&two),
+        "the Ogg file has several streams, the first of Opus; only one of Vorbis is read"
+    );
 }
 
 #[test]

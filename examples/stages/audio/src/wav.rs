@@ -2,6 +2,8 @@
 
 use penstock_guest::prelude::*;
 
+use crate::named;
+
 /// Maximum number of channels; more indicate a damaged header.
 pub(crate) const MOST_CHANNELS: u16 = 64;
 /// Maximum number of samples of a clip, with channels averaged: all derived data then fits into an instance's memory.
@@ -33,28 +35,67 @@ struct Format {
     rate: u32,
 }
 
-/// Reads a WAV file. Fails on anything but whole frames of PCM (8, 16, 24, 32 bits) or 32-bit float samples.
+/// Reads a WAV file. Fails on anything but PCM (8, 16, 24, 32 bits) or 32-bit float samples. Recorders and pipes leave the length of the
+/// sound at 0 or the largest number, and a cut file states more than it has: such files are read to their end, and counted.
 pub fn read(file: &[u8]) -> Result<Clip> {
-    let chunks = match (file.get(0..4), file.get(8..12)) {
+    let mut chunks = match (file.get(0..4), file.get(8..12)) {
         (Some(b"RIFF"), Some(b"WAVE")) => Chunks { rest: &file[12..] },
-        (Some(b"RF64" | b"RIFX"), _) => bail!("RF64 and RIFX files are not supported, only RIFF"),
+        (Some(b"RIFF"), Some(form)) => {
+            bail!("the file is RIFF with {}, not WAVE", String::from_utf8_lossy(form).escape_debug())
+        }
         (Some(_), Some(_)) => bail!("not a WAV file: it does not start with `RIFF` and `WAVE`"),
         _ => bail!("not a WAV file: it has only {} bytes", file.len()),
     };
-    let mut format = None;
-    for chunk in chunks {
-        let chunk = chunk?;
+    let (mut format, mut is_empty) = (None, false);
+    while let Some(chunk) = chunks.next() {
+        let chunk = match chunk {
+            Err(_) if is_empty => break,
+            chunk => chunk?,
+        };
         match &chunk.name {
             b"fmt " if format.is_some() => bail!("the file has two `fmt ` chunks"),
             b"fmt " => format = Some(Format::read(chunk.whole()?)?),
             b"data" => {
-                let format = format.context("the `data` chunk comes before any `fmt ` chunk")?;
-                return Ok(Clip { rate: format.rate, samples: format.mono(chunk.whole()?)? });
+                let format: Format = format.context("the `data` chunk comes before any `fmt ` chunk")?;
+                let open = match chunk.length as usize {
+                    0 if are_chunks(chunks.rest) => {
+                        is_empty = true;
+                        continue;
+                    }
+                    0 => Some(chunks.rest),
+                    length if length > chunk.bytes.len() => Some(chunk.bytes),
+                    _ => None,
+                };
+                let samples = match open {
+                    None => format.mono(chunk.bytes)?,
+                    Some(sound) => {
+                        count("read_to_end", 1.0);
+                        format.mono(&sound[..sound.len() - sound.len() % format.frame_bytes()])?
+                    }
+                };
+                return Ok(Clip { rate: format.rate, samples });
             }
             _ => {}
         }
     }
-    bail!("the file has no `data` chunk")
+    match format {
+        Some(Format { rate, .. }) if is_empty => Ok(Clip { rate, samples: Vec::new() }),
+        _ => bail!("the file has no `data` chunk"),
+    }
+}
+
+/// True if there is nothing but whole chunks, whose names are readable, up to the end: then a `data` chunk of length 0 before them is
+/// empty, and they are not its sound.
+fn are_chunks(mut rest: &[u8]) -> bool {
+    while rest.len() > 1 {
+        let Some((&[a, b, c, d, l0, l1, l2, l3], body)) = rest.split_first_chunk::<8>() else { return false };
+        let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+        if [a, b, c, d].iter().any(|byte| !matches!(byte, b' '..=b'~')) || length > body.len() {
+            return false;
+        }
+        rest = body.get(length.saturating_add(length % 2)..).unwrap_or_default();
+    }
+    true
 }
 
 /// A chunk with the length that its header states.
@@ -126,8 +167,15 @@ impl Format {
             (PCM, 32) => Coding::Pcm32,
             (FLOAT, 32) => Coding::Float32,
             (PCM, _) => bail!("samples have {bits} bits, but only PCM of 8, 16, 24 or 32 bits is supported"),
-            (FLOAT, _) => bail!("float samples have {bits} bits, but only 32 is supported"),
-            _ => bail!("the format tag is {tag}, but only 1 (PCM) and 3 (float) are supported"),
+            (FLOAT, _) => {
+                bail!("the sound is float of {bits} bits, which is not decoded; float of 32 bits is")
+            }
+            _ => match named::coding(tag) {
+                Some(name) => bail!(
+                    "the sound is coded as {name} (format tag {tag}), which is not decoded; PCM and float of 32 bits are"
+                ),
+                None => bail!("the format tag is {tag}, but only 1 (PCM) and 3 (float) are supported"),
+            },
         };
         ensure!(channels > 0, "the file has no channels");
         ensure!(
