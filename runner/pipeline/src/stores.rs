@@ -176,6 +176,7 @@ fn s3_settings(config: &S3Config) -> S3Settings {
         region: config.region.as_ref().map(|region| region.as_str().to_owned()),
         path_style: config.path_style,
         credentials,
+        requester_pays: config.requester_pays,
         ..S3Settings::default()
     }
 }

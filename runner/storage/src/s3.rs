@@ -33,6 +33,7 @@ use crate::s3::bucket::Bucket;
 use crate::s3::failure::S3Failure;
 use crate::s3::list::folders;
 use crate::s3::read::{read_range, read_whole, version};
+use crate::s3::settings::REQUEST_CHECKSUMS;
 use crate::store::{Folders, IfThere, Store, Version};
 
 pub use crate::s3::settings::{S3Credentials, S3Fault, S3Retries, S3Settings, S3Timeouts};
@@ -203,11 +204,17 @@ async fn write(bucket: &Bucket, key: &str, bytes: Bytes, if_there: IfThere) -> R
     let allowance = Duration::from_secs(bytes.len() as u64 >> 20);
     let put = |client: &Client| {
         let request = client.put_object().bucket(bucket.name()).key(bucket.full(key));
-        let request = request.body(ByteStream::from(bytes.clone()));
+        let request = request.body(ByteStream::from(bytes.clone())).set_request_payer(bucket.payer());
         let request = if if_there == IfThere::Leave { request.if_none_match("*") } else { request };
         // There is no separate limit for the response's start, because it begins only after the last byte was sent; the attempt's
         // time limit applies.
-        async { request.send().await.map_err(|error| S3Failure::of_request(&error)) }
+        async {
+            let failure = |error| {
+                let failure = S3Failure::of_request(&error);
+                if bucket.adds_checksums() { failure.naming(REQUEST_CHECKSUMS) } else { failure }
+            };
+            request.send().await.map_err(failure)
+        }
     };
     match bucket.attempts(allowance, put).await {
         Ok(_) => Ok(true),

@@ -120,6 +120,9 @@ pub struct S3Config {
     /// Sends unsigned requests, for a public bucket.
     #[serde(default)]
     pub anonymous: bool,
+    /// Agrees to pay for requests and transfer, as some buckets require of those who read them.
+    #[serde(default)]
+    pub requester_pays: bool,
     /// Key of the index, below the prefix, that the source `index` reads when the document names none.
     #[serde(default)]
     pub index: Option<ObjectKey>,
@@ -169,14 +172,23 @@ impl Config {
     }
 
     fn check(&self) -> Vec<SpecFault> {
-        let both = self.stores.iter().filter(|(_, store)| {
-            matches!(store, StoreConfig::S3(S3Config { anonymous: true, credentials_file: Some(_), .. }))
-        });
-        let fault = |(name, _): (&Name, _)| {
+        let mut faults = Vec::new();
+        for (name, store) in &self.stores {
+            let StoreConfig::S3(S3Config { anonymous: true, credentials_file, requester_pays, .. }) = store
+            else {
+                continue;
+            };
             let place = Pointer::ROOT.key("stores").key(name.as_str()).key("s3").key("anonymous");
-            SpecFault::new(place, "found `true` beside a `credentials_file`, keep one of them")
-        };
-        both.map(fault).collect()
+            for (other, is_set) in
+                [("a `credentials_file`", credentials_file.is_some()), ("`requester_pays`", *requester_pays)]
+            {
+                if is_set {
+                    let fault = format!("found `true` beside {other}, keep one of them");
+                    faults.push(SpecFault::new(place.clone(), fault));
+                }
+            }
+        }
+        faults
     }
 }
 
@@ -209,6 +221,7 @@ impl S3Config {
             path_style: None,
             credentials_file: None,
             anonymous: false,
+            requester_pays: false,
             index: None,
             reads: None,
             writable: false,

@@ -204,7 +204,7 @@ impl Folders {
         let request = |client: &Client| {
             let request = client.list_objects_v2().bucket(bucket.name()).prefix(&self.within).delimiter("/");
             let request = request.start_after(&self.after).set_continuation_token(token.clone());
-            let request = request.encoding_type(EncodingType::Url);
+            let request = request.encoding_type(EncodingType::Url).set_request_payer(bucket.payer());
             async { bucket.answer(request.send()).await }
         };
         let answer = bucket.attempts(Duration::ZERO, request).await?;

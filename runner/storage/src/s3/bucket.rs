@@ -1,15 +1,17 @@
 //! A bucket with its client, as the operations of a store use it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::http::HttpResponse;
+use aws_sdk_s3::config::{Config, RequestChecksumCalculation};
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use aws_sdk_s3::types::{ChecksumMode, RequestPayer};
 use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
 use tracing::instrument::WithSubscriber;
-use tracing::{Dispatch, debug};
+use tracing::{Dispatch, debug, warn};
 
 use crate::observe::{note, now};
 use crate::s3::attempts::attempts;
@@ -33,6 +35,8 @@ pub(crate) struct Bucket {
     store: Arc<str>,
     settings: S3Settings,
     connected: OnceCell<Connected>,
+    /// Client for the region that the service has named in place of that of `connected`.
+    moved: OnceLock<Connected>,
     throttle: Throttle,
     /// Time and reason of the last failure to create a client. The search for a region may take seconds, and would fail for
     /// immediately following requests, too.
@@ -45,6 +49,7 @@ impl Bucket {
             store,
             settings,
             connected: OnceCell::new(),
+            moved: OnceLock::new(),
             throttle: Throttle::default(),
             refused: Mutex::default(),
         }
@@ -72,8 +77,28 @@ impl Bucket {
         self.settings.timeouts
     }
 
+    /// Parameter of requests that agree to pay.
+    pub(crate) fn payer(&self) -> Option<RequestPayer> {
+        self.settings.requester_pays.then_some(RequestPayer::Requester)
+    }
+
+    /// Parameter of reads of whole objects that ask for their checksums.
+    pub(crate) fn checksum_mode(&self) -> Option<ChecksumMode> {
+        self.connected.get().is_some_and(|connected| connected.validates).then_some(ChecksumMode::Enabled)
+    }
+
+    /// True if writes have checksums although the service need not know them.
+    pub(crate) fn adds_checksums(&self) -> bool {
+        let config = self.connected.get().map(|connected| connected.client.config());
+        config.and_then(Config::request_checksum_calculation)
+            == Some(&RequestChecksumCalculation::WhenSupported)
+    }
+
     /// Returns the client, which the first call creates.
     async fn connected(&self) -> Result<&Connected, S3Failure> {
+        if let Some(moved) = self.moved.get() {
+            return Ok(moved);
+        }
         let most = self.settings.timeouts.attempt;
         // Only one search runs at a time; waiting requests get its result.
         let connect = || async {
@@ -106,28 +131,80 @@ impl Bucket {
         attempt: impl Fn(&'a Client) -> A,
     ) -> Result<T, S3Failure> {
         // The client is created before the first attempt, so that its creation does not count towards the attempt's time.
-        let connected = self.connected().await?;
+        let mut connected = self.connected().await?;
         let Self { settings, throttle, .. } = self;
-        let mut renewals = 0;
+        let (mut renewals, mut has_moved) = (0, false);
         loop {
-            let generation = connected.generation();
-            let attempt = || attempt(&connected.client);
-            let tried = attempts(settings.retries, settings.timeouts, throttle, allowance, attempt).await;
-            let Err(S3Failure::Refused { is_expired, failure }) = tried else { return tried };
-            let note = match self.renew(connected, generation, is_expired).await {
-                None => return Err(*failure),
-                Some(Renewal::Other) if renewals < MOST_RENEWALS => {
-                    renewals += 1;
-                    debug!(store = &*self.store, "the credentials were renewed after a refusal");
-                    continue;
+            let (client, generation) = (&connected.client, connected.generation());
+            let attempt =
+                || async { attempt(client).await.map_err(|failure| failure.in_region(&connected.region)) };
+            match attempts(settings.retries, settings.timeouts, throttle, allowance, attempt).await {
+                Err(S3Failure::Moved { region, failure, .. }) => {
+                    if region == connected.region {
+                        return Err(failure.with_note(&format!(
+                            "the bucket is in the region `{region}`, which was tried: set `region` of the store, and, if it has one, its \
+                             `endpoint` to that of the region"
+                        )));
+                    }
+                    if has_moved || !self.moves_to(&region) {
+                        return Err(failure.with_note(&format!(
+                            "the bucket is in the region `{region}`: set `region` of the store"
+                        )));
+                    }
+                    (connected, has_moved) = (self.connected().await?, true);
                 }
-                Some(Renewal::Other) => {
-                    "the credentials were renewed, and the new ones are refused, too".into()
+                Err(S3Failure::Refused { is_expired, failure }) => {
+                    let renewal = self.renew(connected, generation, is_expired).await;
+                    let note = match renewal {
+                        None => return Err(self.explained(*failure)),
+                        Some(Renewal::Other) if renewals < MOST_RENEWALS => {
+                            renewals += 1;
+                            debug!(store = &*self.store, "the credentials were renewed after a refusal");
+                            continue;
+                        }
+                        Some(Renewal::Other) => {
+                            "the credentials were renewed, and the new ones are refused, too".to_owned()
+                        }
+                        Some(Renewal::Same) if is_expired => {
+                            "another search gives the same credentials".to_owned()
+                        }
+                        Some(Renewal::Same) => return Err(self.explained(*failure)),
+                        Some(Renewal::Failed(absent)) => format!("they could not be renewed: {absent}"),
+                    };
+                    return Err(self.explained(failure.with_note(&note)));
                 }
-                Some(Renewal::Same) => "another search gives the same credentials".into(),
-                Some(Renewal::Failed(absent)) => format!("they could not be renewed: {absent}"),
-            };
-            return Err(failure.with_note(&note));
+                tried => return tried.map_err(|failure| self.explained(failure)),
+            }
+        }
+    }
+
+    /// Uses `region` from now on. Returns false if another one was named before.
+    fn moves_to(&self, region: &str) -> bool {
+        let Some(connected) = self.connected.get() else { return false };
+        let moved = self.moved.get_or_init(|| {
+            warn!(
+                store = &*self.store,
+                region,
+                "the bucket is in another region, which is used from now on; set `region` of the store"
+            );
+            connected.in_region(region)
+        });
+        moved.region == region
+    }
+
+    /// Adds what may have been the reason of a refusal.
+    fn explained(&self, failure: S3Failure) -> S3Failure {
+        match failure {
+            S3Failure::Forbidden(cause) => {
+                let denied = S3Failure::Denied(cause);
+                match self.settings.requester_pays {
+                    true => denied,
+                    false => denied.with_note(
+                        "a bucket whose requesters pay needs `\"requester_pays\": true` of the store",
+                    ),
+                }
+            }
+            failure => failure,
         }
     }
 

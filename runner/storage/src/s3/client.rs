@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use aws_config::default_provider::checksums::{
+    request_checksum_calculation_provider, response_checksum_validation_provider,
+};
 use aws_config::environment::EnvironmentVariableRegionProvider;
 use aws_config::imds::region::ImdsRegionProvider;
 use aws_config::meta::region::RegionProviderChain;
@@ -12,8 +15,8 @@ use aws_sdk_s3::Client;
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::config::{
-    BehaviorVersion, Builder, Config, Credentials, IdentityCache, Region, ResponseChecksumValidation,
-    SharedHttpClient, StalledStreamProtectionConfig,
+    BehaviorVersion, Builder, Config, Credentials, IdentityCache, Region, RequestChecksumCalculation,
+    ResponseChecksumValidation, SharedHttpClient, StalledStreamProtectionConfig,
 };
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
@@ -32,16 +35,32 @@ const REST: Duration = Duration::from_secs(15);
 #[error("no region is known; set it in the store's settings or in AWS_REGION")]
 pub(crate) struct NoRegion;
 
-/// A client, and the credentials of its requests if they can be renewed.
+/// A client for the bucket in one region.
 pub(crate) struct Connected {
     pub(crate) client: Client,
+    pub(crate) region: String,
+    /// Credentials of the requests, if they can be renewed.
     pub(crate) renewable: Option<(Arc<SharedCredentials>, Search)>,
+    /// Set if reads of whole objects ask for their checksums.
+    pub(crate) validates: bool,
 }
 
 impl Connected {
     /// Number of different credentials that were found so far.
     pub(crate) fn generation(&self) -> u64 {
         self.renewable.as_ref().map_or(0, |(shared, _)| shared.generation())
+    }
+
+    /// Creates a client for the same bucket in another region. Only the region changes: the host is that of the settings, or the one
+    /// which the SDK derives from the region.
+    pub(crate) fn in_region(&self, region: &str) -> Self {
+        let config = self.client.config().to_builder().region(Region::new(region.to_owned()));
+        Self {
+            client: Client::from_conf(config.build()),
+            region: region.to_owned(),
+            renewable: self.renewable.clone(),
+            validates: self.validates,
+        }
     }
 }
 
@@ -52,6 +71,8 @@ pub(crate) async fn connect(settings: &S3Settings) -> Result<Connected, NoRegion
         .with_behavior_version(Some(BehaviorVersion::latest()))
         .with_http_client(http.clone());
     let region = region(settings, &provider).await.ok_or(NoRegion)?;
+    let requests = request_checksum_calculation_provider(&provider).await;
+    let responses = response_checksum_validation_provider(&provider).await;
     let timeouts = TimeoutConfig::builder().connect_timeout(settings.timeouts.connect).build();
     let config = Config::builder()
         .behavior_version(BehaviorVersion::latest())
@@ -65,14 +86,20 @@ pub(crate) async fn connect(settings: &S3Settings) -> Result<Connected, NoRegion
         // Checksums are requested only for reads of whole objects, because some servers send the whole object's checksum with a
         // part of the object.
         .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
+        .request_checksum_calculation(requests.unwrap_or(RequestChecksumCalculation::WhenSupported))
         .force_path_style(settings.path_style.unwrap_or(settings.endpoint.is_some()));
     let config = match &settings.endpoint {
         Some(endpoint) => config.endpoint_url(endpoint),
         None => config,
     };
-    let renewable = renewable(settings, http, region);
+    let renewable = renewable(settings, http, region.clone());
     let config = with_credentials(config, settings, renewable.clone());
-    Ok(Connected { client: Client::from_conf(config.build()), renewable })
+    Ok(Connected {
+        client: Client::from_conf(config.build()),
+        region: region.as_ref().to_owned(),
+        renewable,
+        validates: responses != Some(ResponseChecksumValidation::WhenRequired),
+    })
 }
 
 /// HTTP client with one connection per concurrent request; idle connections are reused. The SDK's client sets `TCP_NODELAY`.

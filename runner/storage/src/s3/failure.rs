@@ -2,11 +2,11 @@
 
 use std::error::Error;
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ConnectorError, ProvideErrorMetadata, SdkError};
-use aws_sdk_s3::primitives::ByteStreamError;
+use aws_sdk_s3::primitives::{ByteStreamError, DateTime, DateTimeFormat};
 use penstock_types::text::printable;
 
 use crate::asked::{Asked, CHANGED};
@@ -18,6 +18,12 @@ const MOST_MESSAGE: usize = 300;
 
 /// Header with the region of the bucket that was asked for.
 const REGION: &str = "x-amz-bucket-region";
+
+/// Code of a request whose time differs too much from that of the service.
+const TOO_SKEWED: &str = "RequestTimeTooSkewed";
+
+/// Difference of the clocks from which on a service refuses requests.
+const MOST_SKEW: Duration = Duration::from_secs(15 * 60);
 
 /// Start of the TLS library's message that ends with host names.
 const OTHER_NAME: &str = "invalid peer certificate: certificate not valid for name";
@@ -38,6 +44,15 @@ pub(crate) enum S3Failure {
     Refused {
         /// True if the credentials were valid before.
         is_expired: bool,
+        failure: Box<S3Failure>,
+    },
+    /// The service denies the access for want of a permission.
+    Forbidden(Cause),
+    /// The service names the region of the bucket. `failure` applies if the request cannot be made for that region.
+    Moved {
+        region: String,
+        /// True if the service answers only elsewhere, whatever the region of the request.
+        is_redirect: bool,
         failure: Box<S3Failure>,
     },
     /// The object ends before the first byte of the range.
@@ -79,12 +94,34 @@ impl S3Failure {
         Self::Refused { is_expired, failure: Box::new(failure) }
     }
 
+    /// The failure of a request that was made for `region`.
+    pub(crate) fn in_region(self, region: &str) -> Self {
+        match self {
+            Self::Moved { region: named, is_redirect: false, failure } if named == region => *failure,
+            other => other,
+        }
+    }
+
+    /// Names the variable that omits checksums, if the service may not know them.
+    pub(crate) fn naming(self, variable: &str) -> Self {
+        let note = format!("if the service does not know checksums, {variable}=when_required omits them");
+        match &self {
+            Self::NotImplemented(_) => self.with_note(&note),
+            Self::Lasting(Cause(cause)) if cause.to_ascii_lowercase().contains("checksum") => {
+                self.with_note(&note)
+            }
+            _ => self,
+        }
+    }
+
     /// Adds a note to the failure's cause.
     pub(crate) fn with_note(self, note: &str) -> Self {
         let with_note = |Cause(cause)| Cause(format!("{cause}; {note}"));
         match self {
             Self::Denied(cause) => Self::Denied(with_note(cause)),
+            Self::Forbidden(cause) => Self::Forbidden(with_note(cause)),
             Self::Lasting(cause) => Self::Lasting(with_note(cause)),
+            Self::NotImplemented(cause) => Self::NotImplemented(with_note(cause)),
             other => other,
         }
     }
@@ -92,7 +129,8 @@ impl S3Failure {
     /// Converts the failure into the store's error.
     pub(crate) fn of(self, asked: &Asked) -> StoreError {
         match self {
-            Self::Refused { failure, .. } => failure.of(asked),
+            Self::Refused { failure, .. } | Self::Moved { failure, .. } => failure.of(asked),
+            Self::Forbidden(cause) => asked.without_credentials(cause),
             Self::NotFound => asked.not_found(),
             Self::Denied(cause) => asked.without_credentials(cause),
             Self::OutOfRange { range, size } => asked.out_of_range(range, size),
@@ -146,20 +184,27 @@ impl S3Failure {
     fn of_answer(answer: &HttpResponse, code: Option<&str>, message: Option<&str>) -> Self {
         let status = answer.status().as_u16();
         let bounded = |text| printable(text, MOST_MESSAGE);
-        let mut cause = match (code, message) {
+        let cause = match (code, message) {
             (Some(code), Some(message)) => {
                 format!("{}: {} (status {status})", bounded(code), bounded(message))
             }
             (Some(code), None) => format!("{} (status {status})", bounded(code)),
             (None, _) => format!("status {status} without an S3 error"),
         };
-        // A bucket is found only in its own region.
-        if let (301 | 307 | 400, Some(region)) = (status, answer.headers().get(REGION)) {
-            cause +=
-                &format!("; the bucket is in the region `{}`: set `region` of the store", bounded(region));
+        let code = code.unwrap_or_default();
+        let cause = match clocks(answer, code) {
+            Some(clocks) => Cause::new(format!("{cause}; {clocks}")),
+            None => Cause::new(cause),
+        };
+        let failure = Self::of_code(answer, code, cause);
+        match region(answer) {
+            Some(region) => Self::Moved { region, is_redirect: status != 400, failure: Box::new(failure) },
+            None => failure,
         }
-        let cause = Cause::new(cause);
-        match (status, code.unwrap_or_default()) {
+    }
+
+    fn of_code(answer: &HttpResponse, code: &str, cause: Cause) -> Self {
+        match (answer.status().as_u16(), code) {
             (200..=299, _)
             | (408 | 429 | 500 | 502..=599, _)
             | (
@@ -175,9 +220,10 @@ impl S3Failure {
                 | "RequestLimitExceeded"
                 | "OperationAborted"
                 | "ConditionalRequestConflict"
-                // A request may succeed later, because the clock may be corrected in the meantime.
-                | "RequestTimeTooSkewed",
+                | TOO_SKEWED,
             ) => Self::Passing { cause, after: retry_after(answer) },
+            // The SDK signs the next request with the time of the response.
+            (403, "") if clocks(answer, code).is_some() => Self::Passing { cause, after: None },
             (_, "NoSuchKey") => Self::NotFound,
             (404, "NotFound" | "") => Self::NotFound,
             (416, _) => Self::NothingThere,
@@ -188,12 +234,53 @@ impl S3Failure {
             }
             (_, "InvalidToken" | "InvalidTokenId" | "InvalidAccessKeyId" | "SignatureDoesNotMatch")
             // The response to a request for metadata has no body, and so no code.
-            | (401 | 403, "") => Self::refused(false, Self::Denied(cause)),
+            | (401, "") => Self::refused(false, Self::Denied(cause)),
+            (403, "") => Self::refused(false, Self::Forbidden(cause)),
             (400, "") => Self::refused(false, Self::Lasting(cause)),
-            (401 | 403, _) | (_, "AccessDenied") => Self::Denied(cause),
+            (401 | 403, _) | (_, "AccessDenied") => Self::Forbidden(cause),
             _ => Self::Lasting(cause),
         }
     }
+}
+
+/// Difference between the clocks, in words, if it may be the reason of a refusal. A response without a body has no code.
+fn clocks(answer: &HttpResponse, code: &str) -> Option<String> {
+    let date = DateTime::from_str(answer.headers().get("date")?, DateTimeFormat::HttpDate).ok()?;
+    let (service, machine) = (SystemTime::try_from(date).ok()?, SystemTime::now());
+    let (apart, relation) = match service.duration_since(machine) {
+        Ok(apart) => (apart, "behind"),
+        Err(error) => (error.duration(), "ahead of"),
+    };
+    let is_reason = match code {
+        TOO_SKEWED => apart > Duration::from_secs(60),
+        "" => answer.status().as_u16() == 403 && apart > MOST_SKEW,
+        _ => false,
+    };
+    let minutes = (apart.as_secs() + 30) / 60;
+    is_reason.then(|| format!("the clock of this machine is {minutes} min {relation} that of the service"))
+}
+
+/// Region of the bucket in the response to a request that may have been sent to another region.
+fn region(answer: &HttpResponse) -> Option<String> {
+    if !matches!(answer.status().as_u16(), 301 | 307 | 400) {
+        return None;
+    }
+    let in_body = || {
+        let body = str::from_utf8(answer.body().bytes()?).ok()?;
+        Some(body.split_once("<Region>")?.1.split_once("</Region>")?.0)
+    };
+    let region = answer.headers().get(REGION).or_else(in_body)?;
+    is_region(region).then(|| region.to_owned())
+}
+
+/// True for the form of names of regions, such as `us-gov-west-1`. The name becomes a part of the host's, so it cannot have a dot.
+fn is_region(text: &str) -> bool {
+    let is_part = |part: &str| {
+        !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit())
+    };
+    text.len() <= 40
+        && text.starts_with(|first: char| first.is_ascii_lowercase())
+        && text.split('-').all(is_part)
 }
 
 fn retry_after(answer: &HttpResponse) -> Option<Duration> {
@@ -228,6 +315,19 @@ mod tests {
     use std::io;
 
     use super::*;
+
+    #[test]
+    fn names_of_regions_are_parts_of_host_names() {
+        for good in ["eu-west-1", "us-gov-west-1", "fr-par", "default", "us-iso-east-1"] {
+            assert!(is_region(good), "{good}");
+        }
+        let long = "a".repeat(41);
+        for bad in
+            ["", "-", "eu-", "EU", "a.example", "eu-west-1/", "eu west", "a@b", "1", "\u{e9}", "a--b", &long]
+        {
+            assert!(!is_region(bad), "{bad}");
+        }
+    }
 
     #[test]
     fn messages_of_servers_contain_no_control_characters_and_no_host_names() {

@@ -68,6 +68,7 @@ impl Listing {
             let request = client.list_objects_v2().bucket(bucket.name()).prefix(&self.prefix);
             // Keys are requested URL-encoded, because a key may contain characters that are not valid in XML.
             let request = request.set_continuation_token(token.clone()).encoding_type(EncodingType::Url);
+            let request = request.set_request_payer(bucket.payer());
             let after = Some(self.last.clone()).filter(|after| token.is_none() && !after.is_empty());
             let request = request.set_start_after(after);
             async { bucket.answer(request.send()).await }
@@ -144,6 +145,7 @@ pub(crate) async fn folders(bucket: &Bucket, folder: &str) -> Result<Vec<String>
         let request = |client: &Client| {
             let request = client.list_objects_v2().bucket(bucket.name()).prefix(&within).delimiter("/");
             let request = request.set_continuation_token(token.clone()).encoding_type(EncodingType::Url);
+            let request = request.set_request_payer(bucket.payer());
             async { bucket.answer(request.send()).await }
         };
         let answer = bucket.attempts(Duration::ZERO, request).await?;

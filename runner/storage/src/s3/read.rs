@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::primitives::ByteStream;
-use aws_sdk_s3::types::ChecksumMode;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -16,6 +15,7 @@ use tokio::time::timeout;
 use crate::observe::{note, now, observe};
 use crate::s3::bucket::Bucket;
 use crate::s3::failure::S3Failure;
+use crate::s3::settings::RESPONSE_CHECKSUMS;
 use crate::store::{MAX_GET_BYTES, Version};
 
 const PART_BYTES: u64 = 8 << 20;
@@ -74,6 +74,7 @@ pub(crate) async fn read_range(
 pub(crate) async fn version(bucket: &Bucket, key: &str) -> Result<Version, S3Failure> {
     let head = |client: &Client| {
         let request = client.head_object().bucket(bucket.name()).key(bucket.full(key));
+        let request = request.set_request_payer(bucket.payer());
         async {
             let answer = bucket.answer(request.send()).await?;
             Ok(Version { size: length(answer.content_length)?, tag: answer.e_tag.map(Arc::from) })
@@ -86,7 +87,12 @@ pub(crate) async fn version(bucket: &Bucket, key: &str) -> Result<Version, S3Fai
 /// large.
 async fn begin(bucket: &Bucket, client: &Client, key: &str) -> Result<Begun, S3Failure> {
     let request = client.get_object().bucket(bucket.name()).key(bucket.full(key));
-    let answer = bucket.answer(request.checksum_mode(ChecksumMode::Enabled).send()).await?;
+    let request = request.set_request_payer(bucket.payer()).set_checksum_mode(bucket.checksum_mode());
+    let answer = bucket.answer(request.send()).await;
+    let answer = match bucket.checksum_mode() {
+        Some(_) => answer.map_err(|failure| failure.naming(RESPONSE_CHECKSUMS))?,
+        None => answer?,
+    };
     let version = Version { size: length(answer.content_length)?, tag: answer.e_tag.map(Arc::from) };
     let size = version.size;
     if size > MAX_GET_BYTES {
@@ -111,6 +117,7 @@ async fn read_part(
     let tag = of.and_then(|version| version.tag.as_deref()).map(str::to_owned);
     let request = client.get_object().bucket(bucket.name()).key(bucket.full(key)).set_if_match(tag);
     let request = request.range(format!("bytes={}-{}", range.start, range.end - 1));
+    let request = request.set_request_payer(bucket.payer());
     let answer = bucket.answer(request.send()).await?;
     let Some((found, size)) = answer.content_range.as_deref().and_then(parse_content_range) else {
         return Err(S3Failure::passing("the response to a request for a range does not state its range"));

@@ -11,10 +11,16 @@ use std::time::Duration;
 use penstock_types::config::SecretText;
 use url::Url;
 
+use crate::error::shown;
 use crate::key::check_prefix;
 
 /// Environment variables for the server's address; the first one that is set applies.
 const ENDPOINT_VARIABLES: [&str; 2] = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
+
+/// Environment variables for the checksums of writes and reads.
+const CHECKSUM_VARIABLES: [&str; 2] = [REQUEST_CHECKSUMS, RESPONSE_CHECKSUMS];
+pub(crate) const REQUEST_CHECKSUMS: &str = "AWS_REQUEST_CHECKSUM_CALCULATION";
+pub(crate) const RESPONSE_CHECKSUMS: &str = "AWS_RESPONSE_CHECKSUM_VALIDATION";
 
 #[derive(Clone, Debug, Default)]
 pub struct S3Settings {
@@ -31,6 +37,8 @@ pub struct S3Settings {
     /// Sends the bucket's name in the path instead of the host name. With `None`, the path is used only if there is an endpoint.
     pub path_style: Option<bool>,
     pub credentials: S3Credentials,
+    /// Agrees to pay for requests and transfer, which some buckets require.
+    pub requester_pays: bool,
     pub timeouts: S3Timeouts,
     pub retries: S3Retries,
 }
@@ -90,6 +98,8 @@ pub enum S3Fault {
     /// The endpoint is not repeated in the message, since it may contain a password.
     #[error("the endpoint of store `{store}` {reason}; use the form `https://host:port`")]
     Endpoint { store: Arc<str>, reason: &'static str },
+    #[error("{variable} is {value}; expected `when_supported` or `when_required`")]
+    Checksums { variable: &'static str, value: String },
     #[error("store `{store}` cannot open its credentials file `{}`", path.display())]
     CredentialsFile {
         store: Arc<str>,
@@ -141,6 +151,14 @@ impl S3Settings {
                 path: path.clone(),
                 source,
             })?;
+        }
+        // The SDK would take another value for `when_supported`.
+        for variable in CHECKSUM_VARIABLES {
+            let value = env::var_os(variable).unwrap_or_default().to_string_lossy().into_owned();
+            let known = ["", "when_supported", "when_required"];
+            if !known.iter().any(|known| value.trim().eq_ignore_ascii_case(known)) {
+                return Err(S3Fault::Checksums { variable, value: shown(&value).to_string() });
+            }
         }
         self.endpoint = self.endpoint.or_else(|| ENDPOINT_VARIABLES.into_iter().find_map(variable));
         let endpoint = self.endpoint.as_deref().map(check_endpoint).transpose();

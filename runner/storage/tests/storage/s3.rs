@@ -350,19 +350,6 @@ async fn a_missing_bucket_is_not_reported_as_a_missing_object() {
     );
 }
 
-#[tokio::test]
-async fn a_bucket_of_another_region_is_told_with_its_region() {
-    let server = server();
-    server.inject(Fault::on("", Trouble::OtherRegion("eu-west-1")));
-    let store = S3Store::new("data", settings(server.endpoint())).unwrap();
-    let cure = "the bucket is in the region `eu-west-1`: set `region` of the store";
-    let told = [
-        store.get(Arc::from("x")).await.unwrap_err().with_causes(),
-        store.version(Arc::from("x")).await.unwrap_err().with_causes(),
-    ];
-    assert!(told.iter().all(|told| told.ends_with(cure)), "{told:?}");
-}
-
 #[test]
 fn a_description_names_the_bucket_and_its_host() {
     let described = |settings: S3Settings| S3Store::new("photos", settings).unwrap().describe();

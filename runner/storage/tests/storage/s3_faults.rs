@@ -112,7 +112,8 @@ async fn permanent_failures_are_not_retried() {
         (Trouble::Status(404, "NoSuchKey"), "store `data` has no object `x`"),
         (
             Trouble::Status(403, "AccessDenied"),
-            "store `data` denies reading `x`; check its credentials and permissions: AccessDenied: Made to fail. (status 403)",
+            "store `data` denies reading `x`; check its credentials and permissions: AccessDenied: Made to fail. (status 403); a bucket \
+             whose requesters pay needs `\"requester_pays\": true` of the store",
         ),
         (
             Trouble::Status(400, "InvalidRequest"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use futures::future::try_join_all;
-use penstock_s3_server::{Mode, Server, Settings};
+use penstock_s3_server::{Fault, Mode, Server, Settings, Trouble, signed_region};
 use penstock_storage::{Keys, S3Credentials, S3Settings, S3Store, Store};
 use tempfile::TempDir;
 
@@ -75,9 +75,119 @@ async fn credentials_that_stay_expired_are_an_error_that_says_so() {
          search gives the same credentials"
     );
     let told = store.version(Arc::from("00/0000")).await.unwrap_err().with_causes();
+    assert_eq!(told, "reading `00/0000` of store `data` failed: status 400 without an S3 error");
+    assert_eq!(server.seen().len(), 7, "no request is repeated with the same credentials");
+}
+
+/// A read, a listing, a request for metadata, or a write of an object.
+async fn each_kind(store: &S3Store, number: usize) -> Result<(), String> {
+    let key: Arc<str> = Arc::from("x");
+    let done = match number {
+        0 => store.get(key).await.map(drop),
+        1 => store.list("").try_collect::<Vec<_>>().await.map(drop),
+        2 => store.version(key).await.map(drop),
+        _ => store.put(key, Bytes::from_static(b"x")).await,
+    };
+    done.map_err(|error| error.with_causes())
+}
+
+fn with_object(modes: Vec<Mode>) -> Server {
+    let server = served(modes);
+    server.put("x", "x");
+    server
+}
+
+#[tokio::test]
+async fn a_bucket_in_another_region_is_followed_once_and_remembered() {
+    for status in [301, 307, 400] {
+        for first in 0..4 {
+            let server = with_object(vec![Mode::Region("eu-west-1".to_owned(), status)]);
+            let store = store(settings(server.endpoint()));
+            for number in [first, 0, 1, 2, 3] {
+                each_kind(&store, number).await.unwrap();
+            }
+            let seen = server.seen();
+            let regions: Vec<_> = seen
+                .iter()
+                .map(|seen| signed_region(seen.authorization.as_ref().unwrap()).unwrap())
+                .collect();
+            assert_eq!(regions, [&["us-east-1"][..], &["eu-west-1"; 5]].concat(), "{status} {first}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_region_that_is_no_name_is_not_followed_and_one_that_does_not_help_is_told() {
+    for region in ["evil.example", "eu-west-1/", "EU WEST"] {
+        let server = with_object(vec![Mode::Region(region.to_owned(), 301)]);
+        let told = each_kind(&store(settings(server.endpoint())), 0).await.unwrap_err();
+        assert_eq!(told, "reading `x` of store `data` failed: PermanentRedirect: Made to fail. (status 301)");
+        assert_eq!(server.seen().len(), 1);
+    }
+    let server = with_object(Vec::new());
+    server.inject(Fault::on("", Trouble::OtherRegion("eu-west-1")));
+    for number in 0..4 {
+        let told = each_kind(&store(settings(server.endpoint())), number).await.unwrap_err();
+        let end = "the bucket is in the region `eu-west-1`, which was tried: set `region` of the store, and, if it has one, its `endpoint` \
+                   to that of the region";
+        assert!(told.ends_with(end), "{told}");
+        assert_eq!(server.seen().len(), 2 * (number + 1));
+    }
+}
+
+#[tokio::test]
+async fn requesters_pay_if_their_store_says_so() {
+    let server = with_object(vec![Mode::Payer]);
+    let paying = store(S3Settings { requester_pays: true, ..settings(server.endpoint()) });
+    let other = store(settings(server.endpoint()));
+    for number in 0..4 {
+        each_kind(&paying, number).await.unwrap();
+        let told = each_kind(&other, number).await.unwrap_err();
+        let reason = if number == 2 {
+            "status 403 without an S3 error"
+        } else {
+            "AccessDenied: Made to fail. (status 403)"
+        };
+        let end = "a bucket whose requesters pay needs `\"requester_pays\": true` of the store";
+        assert!(told.ends_with(&format!("{reason}; {end}")), "{told}");
+    }
+    paying.get_range(Arc::from("x"), None, 0..1).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_service_without_checksums_is_told_of_the_variable_that_omits_them() {
+    let server = with_object(vec![Mode::NoChecksums]);
+    let store = store(settings(server.endpoint()));
+    let note =
+        "; if the service does not know checksums, AWS_REQUEST_CHECKSUM_CALCULATION=when_required omits them";
+    assert_eq!(
+        each_kind(&store, 3).await.unwrap_err(),
+        format!("writing `x` of store `data` failed: NotImplemented: Made to fail. (status 501){note}")
+    );
+    let told = store.put_new(Arc::from("y"), Bytes::from_static(b"y")).await.unwrap_err().with_causes();
+    assert!(told.ends_with(note), "{told}");
+    let told = each_kind(&store, 0).await.unwrap_err();
+    assert!(told.ends_with("AWS_RESPONSE_CHECKSUM_VALIDATION=when_required omits them"), "{told}");
+}
+
+#[tokio::test]
+async fn clocks_that_differ_cost_a_request_or_are_named() {
+    for ahead in [3 * 3600, -3 * 3600] {
+        for first in 0..4 {
+            let server = with_object(vec![Mode::Clock(ahead)]);
+            let store = store(settings(server.endpoint()));
+            for number in [first, 0, 1, 2, 3] {
+                each_kind(&store, number).await.unwrap();
+            }
+            assert_eq!(server.seen().len(), 6, "{ahead} {first}");
+        }
+    }
+    let server = with_object(vec![Mode::Clock(3 * 3600)]);
+    server.inject(Fault::on("", Trouble::Status(403, "RequestTimeTooSkewed")));
+    let told = each_kind(&store(settings(server.endpoint())), 0).await.unwrap_err();
     assert_eq!(
         told,
-        "reading `00/0000` of store `data` failed: status 400 without an S3 error; another search gives the same credentials"
+        "reading `x` of store `data` failed: gave up after 5 attempts, the last: RequestTimeTooSkewed: Made to fail. (status 403); the \
+         clock of this machine is 180 min behind that of the service"
     );
-    assert_eq!(server.seen().len(), 7, "no request is repeated with the same credentials");
 }
