@@ -436,7 +436,9 @@ fn a_feature_of_lists_keeps_its_form_for_any_number_of_values() {
     };
     let lists =
         |values: &[&[u8]]| part(1, &values.iter().flat_map(|value| part(1, value)).collect::<Vec<_>>());
-    let cases: [(&[&[u8]], &[u8], &[i64], &str); 4] = [
+    /// Values, with the bytes, places and JSON that they become.
+    type Case = (&'static [&'static [u8]], &'static [u8], &'static [i64], &'static str);
+    let cases: [Case; 4] = [
         (&[], b"", &[0], "[]"),
         (&[b"ab"], b"ab", &[0, 2], r#"["ab"]"#),
         (&[b"ab", b"", b"c"], b"abc", &[0, 2, 2, 3], r#"["ab","","c"]"#),
