@@ -3,13 +3,13 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use penstock_pipeline::Stores;
-use penstock_s3_server::{Fault, Latency, Mode, Rclone, Server, Settings, Trouble};
+use penstock_s3_server::{Fault, Latency, Mode, Order, Rclone, Server, Settings, Trouble};
 use penstock_tests::{Call, Folder, lines, photos};
 use penstock_types::config::DatasetConfig;
 use penstock_types::run::{FailureRecord, RunSnapshot};
@@ -208,6 +208,107 @@ fn credentials_that_are_replaced_meanwhile_lose_no_sample() {
     let call = Call::run(&document).argument("--config").argument(config).json();
     let total = call.finish().exits(0).snapshot().ledger.total;
     assert_eq!((total.delivered, total.skipped), (200, 0));
+}
+
+/// A bucket with objects `train/000.txt` to `train/039.txt` and these ones, and the configuration of a store for it.
+fn texts(modes: Vec<Mode>, more: &[&str], settings: &Value) -> (Server, Folder, PathBuf) {
+    let folder = Folder::new();
+    let server = bucket_with(Settings { modes, page: 7, ..Settings::default() });
+    let names = (0..40).map(|number| format!("train/{number:03}.txt"));
+    names.chain(more.iter().map(|key| (*key).to_owned())).for_each(|key| server.put(&key, key.clone()));
+    folder.write(
+        "keys",
+        "[default]\naws_access_key_id = penstock-test\naws_secret_access_key = penstock-test-secret\n",
+    );
+    let mut bucket = json!({
+        "bucket": "playground", "endpoint": server.endpoint(), "region": "us-east-1", "credentials_file": "keys"
+    });
+    bucket.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+    let config = json!({ "stores": { "texts": { "s3": bucket } } });
+    let config = folder.write("penstock.json", config.to_string());
+    (server, folder, config)
+}
+
+#[test]
+fn buckets_as_they_are_give_all_samples_in_byte_order() {
+    let odd = ["train//a.txt", "train/x//b.txt", "/train/c.txt", "train/../d.txt", "train/e/"];
+    for (modes, more, settings, left_out) in [
+        (vec![Mode::Region("eu-west-1".to_owned(), 301)], &[][..], json!({}), 0),
+        (vec![Mode::Region("eu-west-1".to_owned(), 400)], &[], json!({}), 0),
+        (vec![Mode::Payer], &[], json!({ "requester_pays": true }), 0),
+        (vec![], &odd, json!({}), 1),
+        (vec![Mode::Listing(Order::Reversed)], &odd, json!({}), 1),
+        (vec![Mode::Listing(Order::Shuffled)], &odd, json!({}), 1),
+        (vec![Mode::Listing(Order::PagesReversed)], &[], json!({ "sorted": false }), 0),
+        (vec![Mode::Listing(Order::Repeated)], &[], json!({}), 0),
+        (vec![Mode::Clock(7200)], &[], json!({}), 0),
+    ] {
+        let (server, folder, config) = texts(modes.clone(), more, &settings);
+        let mut expected: Vec<String> = server.keys();
+        expected.retain(|key| key.starts_with("train/") && !key.contains(".."));
+        let document = folder.document(&json!({
+            "source": { "list": { "store": "texts", "prefix": "train/" } },
+            "stages": [{ "fetch": { "concurrency": 4 } }]
+        }));
+        let run = || Call::run(&document).argument("--config").argument(&config);
+        let snapshot = run().json().finish().exits(0).snapshot();
+        assert_eq!(snapshot.ledger.total.delivered, expected.len() as u64, "{modes:?}");
+        let counted: u64 = snapshot.left_out.values().flatten().map(|left_out| left_out.count).sum();
+        assert_eq!(counted, left_out, "{modes:?} {:?}", snapshot.left_out);
+        let index = folder.join("index.json");
+        let create = Call::new(&["index", "create", "--prefix", "train/", "--config"]).argument(&config);
+        create.argument("--output").argument(&index).finish().exits(0);
+        let keys: Vec<String> = serde_json::from_slice(&fs::read(&index).unwrap()).unwrap();
+        assert_eq!(keys, expected, "{modes:?}");
+    }
+    let (_server, folder, config) = texts(vec![Mode::Payer], &[], &json!({}));
+    let document = folder.document(&json!({ "source": { "list": { "store": "texts" } }, "stages": [] }));
+    let told = Call::run(&document).argument("--config").argument(&config).finish().exits(1).stderr;
+    assert!(
+        told.contains("a bucket whose requesters pay needs `\"requester_pays\": true` of the store"),
+        "{told}"
+    );
+    // A prefix may have empty segments, too.
+    let (_server, folder, config) = texts(vec![], &odd, &json!({}));
+    let document = folder.document(
+        &json!({ "source": { "list": { "store": "texts", "prefix": "train/x//" } }, "stages": [] }),
+    );
+    let call = Call::run(&document).argument("--config").argument(&config).json();
+    assert_eq!(call.finish().exits(0).snapshot().ledger.total.delivered, 1);
+}
+
+#[test]
+fn checksums_are_omitted_for_a_service_that_refuses_them() {
+    let (server, folder, config) = texts(vec![Mode::NoChecksums], &[], &json!({ "writable": true }));
+    folder.records((0..8).map(|number| ["a", "b", "c", "d", "e", "f", "g", "h"][number]));
+    let document = folder.document(&json!({
+        "source": { "records": { "store": "here", "key": "records.ndjson" } },
+        "stages": [{ "aggregate": { "size": 4 } }, { "collate": {} }],
+        "consumer": { "files": { "store": "texts", "prefix": "out" } }
+    }));
+    let call = || Call::run(&document).store("here", folder.path()).argument("--config").argument(&config);
+    let told = call().finish().exits(1).stderr;
+    assert!(told.contains("AWS_REQUEST_CHECKSUM_CALCULATION=when_required omits them"), "{told}");
+    let (requests, responses) = ("AWS_REQUEST_CHECKSUM_CALCULATION", "AWS_RESPONSE_CHECKSUM_VALIDATION");
+    let told = call().variable(requests, "required").finish().exits(2).stderr;
+    assert!(
+        told.contains("AWS_REQUEST_CHECKSUM_CALCULATION is `required`; expected `when_supported` or"),
+        "{told}"
+    );
+    let before = server.seen().len();
+    call().variable(requests, "when_required").variable(responses, "when_required").finish().exits(0);
+    let seen = server.seen().split_off(before);
+    let puts = seen.iter().filter(|seen| seen.method == "PUT");
+    assert!(puts.clone().count() >= 3, "{seen:?}");
+    let with_checksum = |name: &String| name.contains("checksum") || name == "x-amz-trailer";
+    assert!(seen.iter().all(|seen| !seen.headers.keys().any(with_checksum)), "{seen:?}");
+    // The profile has the same settings.
+    let profile = folder.write(
+        "profile",
+        "[default]\nrequest_checksum_calculation = when_required\nresponse_checksum_validation = when_required\n",
+    );
+    let other = call().set("/consumer/files/prefix=other").variable("AWS_CONFIG_FILE", profile);
+    other.finish().exits(0);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use penstock_formats::expand;
-use penstock_storage::{BoundedStore, check_key, check_prefix};
+use penstock_storage::{BoundedStore, check_key, check_named_key, check_named_prefix, check_prefix};
 use penstock_types::fault::{self, FaultKind, Pointer, SpecFault};
 use penstock_types::plan::{
     ConsumerPlan, Draft, Fields, Known, ModuleFacts, Plan, StageKind, StagePlan, WasmPlan,
@@ -83,7 +83,7 @@ pub fn prepare<M: Clone>(spec: &Spec, context: &Context<'_, M>) -> Result<Prepar
     let slow = check_patterns(&plan, &facts);
     // Schemas are evaluated only if all of them are known to finish soon.
     faults.extend(if slow.is_empty() { check_params(&plan, &facts) } else { slow });
-    faults.extend(check_keys(&plan));
+    faults.extend(check_keys(&plan, context.stores));
     faults.extend(check_devices(&plan));
     faults.extend(context.outlets.check(&plan, context.stores));
     faults.extend((context.bounds)(&plan));
@@ -187,8 +187,18 @@ impl<M> fmt::Debug for Prepared<M> {
     }
 }
 
-/// Checks that the keys in a source are valid in any store.
-fn check_keys_of(source: &Source, place: &Pointer, check: &mut impl FnMut(Pointer, Result<(), String>)) {
+/// Checks that the keys in a source are valid in its stores.
+fn check_keys_of(
+    source: &Source,
+    stores: &Stores,
+    place: &Pointer,
+    check: &mut impl FnMut(Pointer, Result<(), String>),
+) {
+    let is_folder = source.stores().iter().any(|store| stores.is_folder(store.as_str()));
+    let (check_key, check_prefix): (fn(&str) -> _, fn(&str) -> _) = match is_folder {
+        true => (check_key, check_prefix),
+        false => (check_named_key, check_named_prefix),
+    };
     let key = |key: &str| check_key(key).map_err(str::to_owned);
     let prefix = |prefix: &str| check_prefix(prefix).map_err(str::to_owned);
     let pattern = |pattern: &str| {
@@ -229,20 +239,20 @@ fn check_keys_of(source: &Source, place: &Pointer, check: &mut impl FnMut(Pointe
         Source::Mix(mix) => {
             for (name, MixPart { source, .. }) in &mix.sources {
                 let place = place.key("sources").key(name.as_str()).key("source").key(source.kind());
-                check_keys_of(source, &place, check);
+                check_keys_of(source, stores, &place, check);
             }
         }
     }
 }
 
-/// Checks that the keys in a document are valid in any store.
-fn check_keys(plan: &Plan) -> Vec<SpecFault> {
+/// Checks that the keys in a document are valid in their stores.
+fn check_keys(plan: &Plan, stores: &Stores) -> Vec<SpecFault> {
     let source = Pointer::ROOT.key("source").key(plan.source.spec.kind());
     let mut faults = Vec::new();
     let mut check = |place: Pointer, checked: Result<(), String>| {
         faults.extend(checked.err().map(|reason| SpecFault::new(place, reason)));
     };
-    check_keys_of(&plan.source.spec, &source, &mut check);
+    check_keys_of(&plan.source.spec, stores, &source, &mut check);
     // The names below the folder are short and valid; they are joined by one `/`.
     if let ConsumerPlan::Files(files) = &plan.consumer
         && !files.prefix.is_empty()

@@ -177,6 +177,7 @@ fn s3_settings(config: &S3Config) -> S3Settings {
         path_style: config.path_style,
         credentials,
         requester_pays: config.requester_pays,
+        is_unsorted: !config.sorted,
         ..S3Settings::default()
     }
 }

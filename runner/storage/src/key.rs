@@ -27,11 +27,44 @@ pub fn check_prefix(prefix: &str) -> Result<(), &'static str> {
     }
 }
 
+/// Checks that a bucket may have an object `key` that can be read: like [`check_key`], but segments may be empty, also the first and the
+/// last one. Segments `.` and `..` stay invalid, because a proxy before the service may resolve them.
+pub(crate) fn check_bucket_key(key: &str) -> Result<(), &'static str> {
+    if key.is_empty() {
+        return Err("it is empty");
+    }
+    check_bucket_prefix(key)?;
+    key.rsplit('/').next().filter(|last| !last.is_empty()).map_or(Ok(()), check_segment)
+}
+
+/// Checks that keys of a bucket may start with `prefix`: like [`check_prefix`], but segments may be empty.
+pub(crate) fn check_bucket_prefix(prefix: &str) -> Result<(), &'static str> {
+    check_length(prefix)?;
+    let folders = prefix.rsplit_once('/').map_or("", |(folders, _)| folders);
+    folders.split('/').filter(|segment| !segment.is_empty()).try_for_each(check_segment)
+}
+
+/// Checks a key that a document or an index names, if its store may be a bucket: see [`check_key`]. Segments may be empty, but an address
+/// such as `s3://bucket/key` is not a key.
+pub fn check_named_key(key: &str) -> Result<(), &'static str> {
+    if key.contains("://") { check_key(key) } else { check_bucket_key(key) }
+}
+
+/// Checks a prefix like [`check_named_key`].
+pub fn check_named_prefix(prefix: &str) -> Result<(), &'static str> {
+    if prefix.contains("://") { check_prefix(prefix) } else { check_bucket_prefix(prefix) }
+}
+
 fn check_characters(text: &str) -> Result<(), &'static str> {
+    if text.starts_with('/') && text.len() <= MAX_KEY_BYTES {
+        return Err("it starts with `/`; keys are relative to the store");
+    }
+    check_length(text)
+}
+
+fn check_length(text: &str) -> Result<(), &'static str> {
     if text.len() > MAX_KEY_BYTES {
         Err("it is longer than 1024 bytes")
-    } else if text.starts_with('/') {
-        Err("it starts with `/`; keys are relative to the store")
     } else if text.contains('\0') {
         Err("it has a NUL character")
     } else {
@@ -67,6 +100,20 @@ mod tests {
             assert!(check_key(bad).is_err(), "{bad:?}");
         }
         assert!(check_key(&"k".repeat(1025)).is_err());
+    }
+
+    #[test]
+    fn keys_of_buckets_may_have_empty_segments() {
+        for good in ["a//b", "/a", "//", "a/", "/", "a///b/", "..a//x"] {
+            assert_eq!((check_bucket_key(good), check_bucket_prefix(good)), (Ok(()), Ok(())), "{good:?}");
+            assert!(check_key(good).is_err() && check_named_key(good).is_ok(), "{good:?}");
+        }
+        let long = "k".repeat(1025);
+        for bad in ["", "a//../b", "/..", "./", "a/./b", ".", "a//\0", &long] {
+            assert!(check_bucket_key(bad).is_err(), "{bad:?}");
+        }
+        assert!(check_bucket_prefix("//..//").is_err() && check_bucket_prefix("").is_ok());
+        assert!(check_named_key("s3://bucket/a").is_err() && check_named_prefix("s3://bucket/").is_err());
     }
 
     #[test]

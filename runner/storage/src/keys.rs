@@ -72,6 +72,24 @@ impl Keys {
         &self.left_out
     }
 
+    /// Adds what the listing left out while another page was made.
+    pub(crate) fn add_left_out(&mut self, other: &Self) {
+        for Omitted { reason, count, first } in &other.left_out {
+            let unnamed = count - first.len() as u64;
+            first.iter().for_each(|name| self.leave_out(*reason, Some(name)));
+            (0..unnamed).for_each(|_| self.leave_out(*reason, None));
+        }
+    }
+
+    /// Subtracts names that were left out on pages before.
+    pub(crate) fn subtract_left_out(&mut self, before: &Self) {
+        for Omitted { reason, count, .. } in &before.left_out {
+            let same = self.left_out.iter_mut().filter(|omitted| omitted.reason == *reason);
+            same.for_each(|omitted| omitted.count = omitted.count.saturating_sub(*count));
+        }
+        self.left_out.retain(|omitted| omitted.count > 0);
+    }
+
     pub(crate) fn has_left_out(&self) -> bool {
         !self.left_out.is_empty()
     }
@@ -211,6 +229,16 @@ impl PackedKeys {
             (is_found || !is_behind).then_some((index, key, is_found))
         })
         .filter_map(|(index, key, is_found)| is_found.then_some((index, key)))
+    }
+
+    pub(crate) fn into_keys(self) -> impl Iterator<Item = String> + Send {
+        let (mut at, mut key) = (0, Vec::new());
+        (0..self.len).map(move |_| {
+            let mut rest = &self.packed[at..];
+            unpack(&mut rest, &mut key);
+            at = self.packed.len() - rest.len();
+            text(&key).to_owned()
+        })
     }
 
     /// Removes the first `count` keys, or all. Takes time for each key.

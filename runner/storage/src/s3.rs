@@ -10,6 +10,7 @@ mod failure;
 mod list;
 mod read;
 mod settings;
+mod sort;
 mod throttle;
 
 use std::fmt;
@@ -26,7 +27,7 @@ use penstock_types::spec::Links;
 
 use crate::asked::Asked;
 use crate::error::{Access, StoreError};
-use crate::key::{MAX_KEY_BYTES, check_key, check_prefix};
+use crate::key::{MAX_KEY_BYTES, check_bucket_key, check_bucket_prefix, check_key};
 use crate::keys::Keys;
 use crate::s3::ahead::Pages;
 use crate::s3::bucket::Bucket;
@@ -54,7 +55,11 @@ pub use crate::s3::settings::{S3Credentials, S3Fault, S3Retries, S3Settings, S3T
 /// does not support the condition, the store checks for the object first; a server that ignores the condition overwrites
 /// the existing object.
 ///
-/// A listing leaves out keys that no pipeline can name, and the empty objects ending in `/` that consoles create as folders.
+/// Keys with empty segments (`//`, `/` at either end) can be read, but not written. A listing leaves out keys that no pipeline can name,
+/// and the empty objects ending in `/` that consoles create as folders. It is in the order of the bytes of keys even if that of the service
+/// is not: all keys are then sorted first.
+///
+/// A bucket in another region is followed there, once. Credentials are renewed before their end, and after a refusal.
 /// Secrets are never logged and never part of an error; log messages of the SDK are dropped.
 pub struct S3Store {
     bucket: Arc<Bucket>,
@@ -90,7 +95,8 @@ impl S3Store {
         W: Future<Output = Result<T, S3Failure>> + Send + 'static,
     {
         let asked = Asked { store: self.name().clone(), key: key.clone(), access };
-        if let Err(reason) = check_key(&key) {
+        let checked = if access == Access::Writing { check_key(&key) } else { check_bucket_key(&key) };
+        if let Err(reason) = checked {
             return std::future::ready(Err(asked.refused(reason))).boxed();
         }
         if key.len() + self.bucket.prefix().len() > MAX_KEY_BYTES {
@@ -114,7 +120,7 @@ impl S3Store {
         start: fn(Arc<Bucket>, &str) -> Pages,
     ) -> BoxStream<'static, Result<Keys, StoreError>> {
         let asked = Asked { store: self.name().clone(), key: Arc::from(prefix), access: Access::Listing };
-        if let Err(reason) = check_prefix(prefix) {
+        if let Err(reason) = check_bucket_prefix(prefix) {
             return stream::once(std::future::ready(Err(asked.refused(reason)))).boxed();
         }
         stream::unfold(Some(start(self.bucket.clone(), prefix)), move |pages| {
@@ -150,7 +156,7 @@ impl Store for S3Store {
 
     fn folders(&self, folder: &str, _: Links) -> BoxFuture<'static, Result<Option<Folders>, StoreError>> {
         let asked = Asked { store: self.name().clone(), key: Arc::from(folder), access: Access::Listing };
-        if let Err(reason) = check_prefix(folder) {
+        if let Err(reason) = check_bucket_prefix(folder) {
             return std::future::ready(Err(asked.refused(reason))).boxed();
         }
         let (bucket, folder) = (self.bucket.clone(), folder.to_owned());
@@ -171,7 +177,7 @@ impl Store for S3Store {
         of: Option<Version>,
         range: Range<u64>,
     ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
-        if range.is_empty() && check_key(&key).is_ok() {
+        if range.is_empty() && check_bucket_key(&key).is_ok() {
             return std::future::ready(Ok(Bytes::new())).boxed();
         }
         self.with_bucket(key, Access::Reading, |bucket, key| async move {

@@ -123,6 +123,9 @@ pub struct S3Config {
     /// Agrees to pay for requests and transfer, as some buckets require of those who read them.
     #[serde(default)]
     pub requester_pays: bool,
+    /// False for a service that lists keys in no order: all keys of a listing are then read and sorted before the first one is used.
+    #[serde(default = "usually")]
+    pub sorted: bool,
     /// Key of the index, below the prefix, that the source `index` reads when the document names none.
     #[serde(default)]
     pub index: Option<ObjectKey>,
@@ -132,6 +135,10 @@ pub struct S3Config {
     /// Permits runs of a server to write to the store; `penstock run` may write in any case.
     #[serde(default)]
     pub writable: bool,
+}
+
+fn usually() -> bool {
+    true
 }
 
 impl Config {
@@ -222,6 +229,7 @@ impl S3Config {
             credentials_file: None,
             anonymous: false,
             requester_pays: false,
+            sorted: true,
             index: None,
             reads: None,
             writable: false,

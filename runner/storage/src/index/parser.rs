@@ -10,7 +10,7 @@ use penstock_types::text::without_place;
 
 use crate::blocks::BYTE_ORDER_MARK;
 use crate::error::shown;
-use crate::key::{MAX_KEY_BYTES, check_key};
+use crate::key::{MAX_KEY_BYTES, check_named_key};
 use crate::keys::PackedKeys;
 
 /// Maximum length of an element in the index: every byte of the longest key escaped as `\u0041`, and the quotes.
@@ -141,7 +141,7 @@ impl Parser {
         let key = text(&self.begun).map_err(|reason| {
             IndexFault(format!("has, {}, a string that is not valid JSON: {reason}", self.place()))
         })?;
-        if let Err(reason) = check_key(&key) {
+        if let Err(reason) = check_named_key(&key) {
             return Err(IndexFault(format!(
                 "has, {}, the string {}, which is not a valid key: {reason}",
                 self.place(),

@@ -3,6 +3,9 @@
 //! A service returns the pages of one listing one after the other only. Parts of a listing that begin at folders are listed at the
 //! same time instead: a request with a delimiter returns the names of up to 1000 folders. Folders are only used to divide the
 //! keys into parts; a bucket whose keys have no folders is listed page by page.
+//!
+//! All of this relies on the order of keys. If the service turns out not to sort them, all keys are listed one page after the other, and
+//! sorted here.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +18,11 @@ use tokio::task::JoinSet;
 use crate::keys::Keys;
 use crate::s3::bucket::Bucket;
 use crate::s3::failure::S3Failure;
-use crate::s3::list::{Listing, decoded};
+use crate::s3::list::{Listing, Tokens, decoded, request};
+use crate::s3::sort::{SortedKeys, Sorter};
+
+/// Minimum number of keys of a listing with several pages before any of them is used.
+const LEAST_KEYS: usize = 100;
 
 /// Number of pages of a listing that are read one after the other before the rest is divided.
 const PAGES_BEFORE: usize = 4;
@@ -45,6 +52,15 @@ pub(crate) struct Pages {
     undivided: Option<usize>,
     /// Divisions whose parts follow `listing`, the innermost last.
     divisions: Vec<Division>,
+    /// Prefix of the keys in the bucket.
+    prefix: String,
+    /// First pages, held back while they have few keys, and the number and the last one of the keys that were returned.
+    held: VecDeque<Keys>,
+    given: (u64, String),
+    /// What was left out on the pages that were returned.
+    given_left_out: Keys,
+    /// Sorted keys of a service that does not sort them.
+    sorted: Option<SortedKeys>,
 }
 
 /// Part of a listing after its folders, in order.
@@ -59,7 +75,7 @@ struct Division {
     start: Option<String>,
     /// Prefix of the listing.
     prefix: String,
-    /// First key that is no longer part of the division.
+    /// Last key of the division.
     end: Option<String>,
 }
 
@@ -79,6 +95,7 @@ struct Folders {
     names: VecDeque<String>,
     /// Continuation token; `None` at the end.
     next: Option<String>,
+    tokens: Tokens,
 }
 
 impl Pages {
@@ -90,12 +107,79 @@ impl Pages {
     /// Pages that are read when they are needed.
     pub(crate) fn one_by_one(bucket: Arc<Bucket>, prefix: &str) -> Self {
         let listing = Some(Listing::new(&bucket, prefix));
-        let (ready, divisions) = (VecDeque::new(), Vec::new());
-        Self { bucket, ready, listing, undivided: None, divisions }
+        let prefix = bucket.full(prefix);
+        Self {
+            bucket,
+            ready: VecDeque::new(),
+            listing,
+            undivided: None,
+            divisions: Vec::new(),
+            prefix,
+            held: VecDeque::new(),
+            given: (0, String::new()),
+            given_left_out: Keys::default(),
+            sorted: None,
+        }
     }
 
     /// Returns the next keys in order, possibly none; `None` at the end of the listing.
     pub(crate) async fn next_page(&mut self) -> Result<Option<Keys>, S3Failure> {
+        let sorted = match &mut self.sorted {
+            Some(sorted) => sorted,
+            None if self.bucket.is_sorted() => match self.next_in_order().await {
+                Err(S3Failure::Unsorted) => {
+                    self.bucket.notice_disorder();
+                    self.sort().await?
+                }
+                page => return page,
+            },
+            None => self.sort().await?,
+        };
+        Ok(sorted.next_page())
+    }
+
+    /// Returns the next keys of a service that sorts them. If the first pages are small, returns none until there are some keys: a
+    /// service that does not sort them is then noticed in time.
+    async fn next_in_order(&mut self) -> Result<Option<Keys>, S3Failure> {
+        let count = |pages: &VecDeque<Keys>| pages.iter().map(Keys::len).sum::<usize>();
+        while self.given.0 == 0 && count(&self.held) < LEAST_KEYS {
+            match self.read_page().await? {
+                Some(page) => self.held.push_back(page),
+                None => break,
+            }
+        }
+        let page = match self.held.pop_front() {
+            Some(page) => Some(page),
+            None => self.read_page().await?,
+        };
+        if let Some(page) = &page {
+            self.given_left_out.add_left_out(page);
+            self.given.0 += page.len() as u64;
+            if let Some(last) = page.last() {
+                self.given.1.clear();
+                self.given.1.push_str(last);
+            }
+        }
+        Ok(page)
+    }
+
+    /// Lists all keys, in whatever order, and sorts them. Fails if the keys that were returned before are not the first ones.
+    async fn sort(&mut self) -> Result<&mut SortedKeys, S3Failure> {
+        (self.listing, self.held, self.ready, self.divisions) = Default::default();
+        let mut listing = Listing::unsorted(&self.bucket, self.prefix.clone());
+        let mut sorter = Sorter::default();
+        while let Some(page) = listing.next_page(&self.bucket).await? {
+            sorter.add(&page)?;
+        }
+        let mut sorted = sorter.sorted();
+        let (count, last) = &self.given;
+        if !sorted.skip(*count, last, &self.given_left_out) {
+            return Err(S3Failure::Unsorted);
+        }
+        Ok(self.sorted.insert(sorted))
+    }
+
+    async fn read_page(&mut self) -> Result<Option<Keys>, S3Failure> {
         loop {
             if let Some(page) = self.ready.pop_front() {
                 return Ok(Some(page));
@@ -133,6 +217,7 @@ impl Division {
                 end: listing.end.clone(),
                 names: VecDeque::new(),
                 next: None,
+                tokens: Tokens::default(),
             };
             folders.read(bucket, None).await?;
             if let Some(first) = folders.names.pop_front() {
@@ -201,13 +286,12 @@ impl Part {
 impl Folders {
     /// Reads the next names. A response without usable names is taken for the end.
     async fn read(&mut self, bucket: &Bucket, token: Option<String>) -> Result<(), S3Failure> {
-        let request = |client: &Client| {
-            let request = client.list_objects_v2().bucket(bucket.name()).prefix(&self.within).delimiter("/");
+        let send = |client: &Client| {
+            let request = request(bucket, client, &self.within).delimiter("/");
             let request = request.start_after(&self.after).set_continuation_token(token.clone());
-            let request = request.encoding_type(EncodingType::Url).set_request_payer(bucket.payer());
             async { bucket.answer(request.send()).await }
         };
-        let answer = bucket.attempts(Duration::ZERO, request).await?;
+        let answer = bucket.attempts(Duration::ZERO, send).await?;
         let is_encoded = answer.encoding_type == Some(EncodingType::Url);
         for folder in answer.common_prefixes.unwrap_or_default() {
             let name = folder.prefix.and_then(|name| if is_encoded { decoded(&name) } else { Some(name) });
@@ -222,7 +306,7 @@ impl Folders {
         }
         if let (Some(last), Some(true)) = (self.names.back(), answer.is_truncated) {
             self.after.clone_from(last);
-            self.next = answer.next_continuation_token.filter(|next| Some(next) != token.as_ref());
+            self.next = self.tokens.next(answer.is_truncated, answer.next_continuation_token, false)?;
         }
         Ok(())
     }

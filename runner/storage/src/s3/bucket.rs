@@ -1,5 +1,6 @@
 //! A bucket with its client, as the operations of a store use it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,7 @@ use crate::s3::attempts::attempts;
 use crate::s3::client::{Connected, connect};
 use crate::s3::credentials::Renewal;
 use crate::s3::failure::{Cause, S3Failure};
-use crate::s3::settings::{S3Settings, S3Timeouts};
+use crate::s3::settings::{S3Credentials, S3Settings, S3Timeouts};
 use crate::s3::throttle::Throttle;
 
 /// Time after a failed search for a region during which the search is not repeated.
@@ -38,6 +39,8 @@ pub(crate) struct Bucket {
     /// Client for the region that the service has named in place of that of `connected`.
     moved: OnceLock<Connected>,
     throttle: Throttle,
+    /// Set once the service has listed keys in another order than that of their bytes.
+    is_unsorted: AtomicBool,
     /// Time and reason of the last failure to create a client. The search for a region may take seconds, and would fail for
     /// immediately following requests, too.
     refused: Mutex<Option<(Instant, Cause)>>,
@@ -51,7 +54,24 @@ impl Bucket {
             connected: OnceCell::new(),
             moved: OnceLock::new(),
             throttle: Throttle::default(),
+            is_unsorted: AtomicBool::new(false),
             refused: Mutex::default(),
+        }
+    }
+
+    /// True for a directory bucket of S3 Express One Zone. It lists keys in no order, and only by prefixes that end with `/`.
+    pub(crate) fn is_directory(&self) -> bool {
+        self.settings.bucket.ends_with("--x-s3")
+    }
+
+    /// True if listings are expected to be in the order of the bytes of keys.
+    pub(crate) fn is_sorted(&self) -> bool {
+        !self.settings.is_unsorted && !self.is_directory() && !self.is_unsorted.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn notice_disorder(&self) {
+        if !self.is_unsorted.swap(true, Ordering::Relaxed) {
+            debug!(store = &*self.store, "the service lists keys in no order; they are sorted here");
         }
     }
 
@@ -197,7 +217,8 @@ impl Bucket {
         match failure {
             S3Failure::Forbidden(cause) => {
                 let denied = S3Failure::Denied(cause);
-                match self.settings.requester_pays {
+                let S3Settings { requester_pays, credentials, .. } = &self.settings;
+                match *requester_pays || matches!(credentials, S3Credentials::Anonymous) {
                     true => denied,
                     false => denied.with_note(
                         "a bucket whose requesters pay needs `\"requester_pays\": true` of the store",

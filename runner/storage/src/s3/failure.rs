@@ -55,6 +55,8 @@ pub(crate) enum S3Failure {
         is_redirect: bool,
         failure: Box<S3Failure>,
     },
+    /// The keys of a listing are not in the order of their bytes.
+    Unsorted,
     /// The object ends before the first byte of the range.
     NothingThere,
     /// The object ends before the last byte of the range.
@@ -138,6 +140,10 @@ impl S3Failure {
             Self::NothingThere => {
                 asked.failed(Cause::new("the service reports that the object ends before the range"))
             }
+            Self::Unsorted => asked.failed(Cause::new(
+                "the service does not list keys in byte order, as S3 does, which showed after some of them were used: set `\"sorted\": \
+                 false` of the store",
+            )),
             Self::Unmet => asked.failed(CHANGED),
             Self::Passing { cause, .. } | Self::Lasting(cause) | Self::NotImplemented(cause) => {
                 asked.failed(cause)
@@ -197,7 +203,7 @@ impl S3Failure {
             None => Cause::new(cause),
         };
         let failure = Self::of_code(answer, code, cause);
-        match region(answer) {
+        match region(answer, code) {
             Some(region) => Self::Moved { region, is_redirect: status != 400, failure: Box::new(failure) },
             None => failure,
         }
@@ -261,9 +267,12 @@ fn clocks(answer: &HttpResponse, code: &str) -> Option<String> {
 }
 
 /// Region of the bucket in the response to a request that may have been sent to another region.
-fn region(answer: &HttpResponse) -> Option<String> {
-    if !matches!(answer.status().as_u16(), 301 | 307 | 400) {
-        return None;
+fn region(answer: &HttpResponse, code: &str) -> Option<String> {
+    // Other responses name a region as well, whatever that of the request.
+    match (answer.status().as_u16(), code) {
+        (301 | 307, _)
+        | (400, "" | "AuthorizationHeaderMalformed" | "IllegalLocationConstraintException") => {}
+        _ => return None,
     }
     let in_body = || {
         let body = str::from_utf8(answer.body().bytes()?).ok()?;

@@ -1,13 +1,17 @@
 //! Lists a bucket page by page.
 
-use std::collections::BTreeSet;
+use std::cmp::Ordering;
+use std::collections::hash_map::RandomState;
+use std::collections::{BTreeSet, HashSet};
+use std::hash::BuildHasher;
 use std::time::Duration;
 
 use aws_sdk_s3::Client;
+use aws_sdk_s3::operation::list_objects_v2::builders::ListObjectsV2FluentBuilder;
 use aws_sdk_s3::types::EncodingType;
 use penstock_types::left_out::LeftOutReason;
 
-use crate::key::check_key;
+use crate::key::{check_bucket_key, check_key};
 use crate::keys::Keys;
 use crate::s3::bucket::Bucket;
 use crate::s3::failure::S3Failure;
@@ -22,13 +26,16 @@ const MOST_FOLDERS: usize = 1 << 20;
 pub(crate) struct Listing {
     /// Prefix of the keys in the bucket, including the store's prefix.
     prefix: String,
+    /// Prefix that is asked for; shorter if the service has only prefixes that end with `/`.
+    asked: String,
     next: Next,
-    /// The last key received, or the one after which the listing starts; also detects a service that does not sort.
+    /// The last key received, or the one after which the listing starts.
     last: String,
-    /// First key that is not listed.
+    /// Last key that is listed.
     pub(crate) end: Option<String>,
-    /// Number of consecutive responses without a key.
-    empty: u32,
+    /// Set if keys that are not in the order of their bytes are a failure.
+    is_sorted: bool,
+    tokens: Tokens,
 }
 
 enum Next {
@@ -42,9 +49,17 @@ impl Listing {
         Self::between(bucket.full(prefix), String::new(), None)
     }
 
-    /// Keys that start with `prefix`, of the bucket, behind `after` and before `end`.
+    /// Keys that start with `prefix`, of the bucket, behind `after` and up to `end`.
     pub(crate) fn between(prefix: String, after: String, end: Option<String>) -> Self {
-        Self { prefix, next: Next::First, last: after, end, empty: 0 }
+        let (asked, tokens) = (prefix.clone(), Tokens::default());
+        Self { prefix, asked, next: Next::First, last: after, end, is_sorted: true, tokens }
+    }
+
+    /// Keys that start with `prefix`, of the bucket, in the order of the service.
+    pub(crate) fn unsorted(bucket: &Bucket, prefix: String) -> Self {
+        let folder = prefix.rfind('/').map_or(0, |slash| slash + 1);
+        let asked = if bucket.is_directory() { prefix[..folder].to_owned() } else { prefix.clone() };
+        Self { asked, is_sorted: false, ..Self::between(prefix, String::new(), None) }
     }
 
     /// Prefix of the keys in the bucket.
@@ -57,54 +72,64 @@ impl Listing {
         matches!(self.next, Next::After(_)).then_some(&self.last)
     }
 
-    /// Returns the next keys in order, possibly none; `None` at the end of the listing.
+    /// Returns the next keys, possibly none; `None` at the end of the listing.
     pub(crate) async fn next_page(&mut self, bucket: &Bucket) -> Result<Option<Keys>, S3Failure> {
         let token = match &self.next {
             Next::First => None,
             Next::After(token) => Some(token.clone()),
             Next::None => return Ok(None),
         };
-        let request = |client: &Client| {
-            let request = client.list_objects_v2().bucket(bucket.name()).prefix(&self.prefix);
-            // Keys are requested URL-encoded, because a key may contain characters that are not valid in XML.
-            let request = request.set_continuation_token(token.clone()).encoding_type(EncodingType::Url);
-            let request = request.set_request_payer(bucket.payer());
-            let after = Some(self.last.clone()).filter(|after| token.is_none() && !after.is_empty());
-            let request = request.set_start_after(after);
+        let after = Some(&self.last).filter(|after| token.is_none() && !after.is_empty());
+        let send = |client: &Client| {
+            let request = request(bucket, client, &self.asked).set_continuation_token(token.clone());
+            let request = request.set_start_after(after.cloned());
             async { bucket.answer(request.send()).await }
         };
-        let answer = bucket.attempts(Duration::ZERO, request).await?;
+        let answer = bucket.attempts(Duration::ZERO, send).await?;
         let is_encoded = answer.encoding_type == Some(EncodingType::Url);
         let objects = answer.contents.unwrap_or_default();
-        self.empty = if objects.is_empty() { self.empty + 1 } else { 0 };
         let next =
-            next_token(answer.is_truncated, answer.next_continuation_token, token.as_ref(), self.empty)?;
+            self.tokens.next(answer.is_truncated, answer.next_continuation_token, objects.is_empty())?;
         self.next = next.map_or(Next::None, Next::After);
         let mut page = Keys::default();
         for object in objects {
             let key = object.key.unwrap_or_default();
             let key = if is_encoded { decoded(&key) } else { Some(key) };
-            if self.end.is_some() && key >= self.end {
-                self.next = Next::None;
-                break;
-            }
-            self.add(bucket, &mut page, key)?;
+            self.add(bucket, &mut page, key, object.size)?;
         }
         Ok(Some(page))
     }
 
-    fn add(&mut self, bucket: &Bucket, page: &mut Keys, key: Option<String>) -> Result<(), S3Failure> {
+    fn add(
+        &mut self,
+        bucket: &Bucket,
+        page: &mut Keys,
+        key: Option<String>,
+        size: Option<i64>,
+    ) -> Result<(), S3Failure> {
         let Some(key) = key else {
             page.leave_out(LeftOutReason::Name, None);
             return Ok(());
         };
-        if key <= self.last && !self.last.is_empty() {
-            return Err(S3Failure::lasting("the service does not list keys in byte order, as S3 does"));
+        if self.is_sorted && !self.last.is_empty() {
+            match key.cmp(&self.last) {
+                Ordering::Greater => {}
+                // The last key of a page may be listed again as the first one of the next page.
+                Ordering::Equal => return Ok(()),
+                Ordering::Less => return Err(S3Failure::Unsorted),
+            }
+        }
+        if self.end.as_ref().is_some_and(|end| key > *end) {
+            self.next = Next::None;
+            self.last = key;
+            return Ok(());
         }
         match key.strip_prefix(bucket.prefix()) {
+            // Within the folder that was asked for.
+            Some(_) if !key.starts_with(&self.prefix) && self.asked != self.prefix => {}
             // An object that a console created to represent a folder.
-            Some(folder) if folder.is_empty() || folder.ends_with('/') => {}
-            Some(own) if key.starts_with(&self.prefix) && check_key(own).is_ok() => page.push(own),
+            Some(folder) if (folder.is_empty() || folder.ends_with('/')) && size.unwrap_or(0) == 0 => {}
+            Some(own) if key.starts_with(&self.prefix) && check_bucket_key(own).is_ok() => page.push(own),
             Some(own) => page.leave_out(LeftOutReason::Name, Some(own)),
             None => page.leave_out(LeftOutReason::Name, None),
         }
@@ -113,26 +138,49 @@ impl Listing {
     }
 }
 
-/// Token of the next response; `None` behind the last one. `empty` consecutive responses had no keys.
-fn next_token(
-    is_truncated: Option<bool>,
-    next: Option<String>,
-    before: Option<&String>,
+/// Request for keys or folders that start with `prefix`. Keys are requested URL-encoded, because a key may contain characters that are
+/// not valid in XML.
+pub(crate) fn request(bucket: &Bucket, client: &Client, prefix: &str) -> ListObjectsV2FluentBuilder {
+    let request = client.list_objects_v2().bucket(bucket.name()).prefix(prefix);
+    request.encoding_type(EncodingType::Url).set_request_payer(bucket.payer())
+}
+
+/// Continuation tokens of a listing.
+#[derive(Default)]
+pub(crate) struct Tokens {
+    /// Hashes of the tokens so far.
+    seen: HashSet<u64>,
+    hasher: RandomState,
+    /// Number of consecutive responses without a key.
     empty: u32,
-) -> Result<Option<String>, S3Failure> {
-    if is_truncated != Some(true) {
-        return Ok(None);
-    }
-    if empty >= MOST_EMPTY {
-        return Err(S3Failure::lasting(format!(
-            "the listing is truncated, but the last {MOST_EMPTY} responses had no keys"
-        )));
-    }
-    match next.filter(|next| Some(next) != before) {
-        None => {
-            Err(S3Failure::lasting("the listing is truncated, but the response has no continuation token"))
+}
+
+impl Tokens {
+    /// Token of the next response; `None` behind the last one.
+    pub(crate) fn next(
+        &mut self,
+        is_truncated: Option<bool>,
+        next: Option<String>,
+        is_empty: bool,
+    ) -> Result<Option<String>, S3Failure> {
+        self.empty = if is_empty { self.empty + 1 } else { 0 };
+        if is_truncated != Some(true) {
+            return Ok(None);
         }
-        next => Ok(next),
+        let Some(next) = next else {
+            let text = "the listing is truncated, but the response has no continuation token";
+            return Err(S3Failure::lasting(text));
+        };
+        if !self.seen.insert(self.hasher.hash_one(&next)) {
+            let text = "the listing does not end: the service has returned the same continuation token twice";
+            return Err(S3Failure::lasting(text));
+        }
+        match self.empty >= MOST_EMPTY {
+            true => Err(S3Failure::lasting(format!(
+                "the listing is truncated, but the last {MOST_EMPTY} responses had no keys"
+            ))),
+            false => Ok(Some(next)),
+        }
     }
 }
 
@@ -140,19 +188,17 @@ fn next_token(
 /// represent the folder.
 pub(crate) async fn folders(bucket: &Bucket, folder: &str) -> Result<Vec<String>, S3Failure> {
     let within = bucket.full(folder);
-    let (mut names, mut token, mut empty) = (BTreeSet::new(), None::<String>, 0);
+    let (mut names, mut token, mut tokens) = (BTreeSet::new(), None::<String>, Tokens::default());
     loop {
-        let request = |client: &Client| {
-            let request = client.list_objects_v2().bucket(bucket.name()).prefix(&within).delimiter("/");
-            let request = request.set_continuation_token(token.clone()).encoding_type(EncodingType::Url);
-            let request = request.set_request_payer(bucket.payer());
+        let send = |client: &Client| {
+            let request = request(bucket, client, &within).delimiter("/");
+            let request = request.set_continuation_token(token.clone());
             async { bucket.answer(request.send()).await }
         };
-        let answer = bucket.attempts(Duration::ZERO, request).await?;
+        let answer = bucket.attempts(Duration::ZERO, send).await?;
         let is_encoded = answer.encoding_type == Some(EncodingType::Url);
         let (folders, objects) = (answer.common_prefixes.unwrap_or_default(), answer.contents);
         let is_empty = folders.is_empty() && objects.unwrap_or_default().is_empty();
-        empty = if is_empty { empty + 1 } else { 0 };
         for folder in folders {
             let path = folder.prefix.and_then(|path| if is_encoded { decoded(&path) } else { Some(path) });
             let name = path.as_deref().and_then(|path| path.strip_prefix(&within)?.strip_suffix('/'));
@@ -161,7 +207,7 @@ pub(crate) async fn folders(bucket: &Bucket, folder: &str) -> Result<Vec<String>
         if names.len() > MOST_FOLDERS {
             return Err(S3Failure::lasting(format!("the folder has more than {MOST_FOLDERS} folders")));
         }
-        match next_token(answer.is_truncated, answer.next_continuation_token, token.as_ref(), empty)? {
+        match tokens.next(answer.is_truncated, answer.next_continuation_token, is_empty)? {
             None => return Ok(names.into_iter().collect()),
             next => token = next,
         }

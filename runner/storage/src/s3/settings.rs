@@ -39,6 +39,9 @@ pub struct S3Settings {
     pub credentials: S3Credentials,
     /// Agrees to pay for requests and transfer, which some buckets require.
     pub requester_pays: bool,
+    /// Set for a service that lists keys in no order: all keys of a listing are then read and sorted first. Such a service is usually
+    /// noticed without this setting.
+    pub is_unsorted: bool,
     pub timeouts: S3Timeouts,
     pub retries: S3Retries,
 }

@@ -90,8 +90,7 @@ async fn missing_objects_are_not_found(store: &dyn Store) {
 
 async fn invalid_keys_are_refused(store: &dyn Store) {
     let long = "k".repeat(4096);
-    for bad in ["", "..", "../x", "a/../zebra", "./zebra", "/etc/passwd", "zebra/", "a//b", "zebra\0", &long]
-    {
+    for bad in ["", "..", "../x", "a/../zebra", "./zebra", "zebra\0", &long] {
         let key: Arc<str> = Arc::from(bad);
         for error in [
             store.get(key.clone()).await.unwrap_err(),
@@ -104,7 +103,12 @@ async fn invalid_keys_are_refused(store: &dyn Store) {
             assert!(error.to_string().len() < 400, "{} bytes of message", error.to_string().len());
         }
     }
-    for bad in ["../", "/", "a/../", "\0", &long] {
+    // A bucket may have such keys, but only other programs write them.
+    for bad in ["/etc/passwd", "zebra/", "a//b"] {
+        let written = store.put(Arc::from(bad), Bytes::new()).await;
+        assert!(matches!(written, Err(StoreError::Refused { .. })), "{bad:?}: {written:?}");
+    }
+    for bad in ["../", "a/../", "\0", &long] {
         let listing: Result<Vec<Keys>, StoreError> = store.list(bad).try_collect().await;
         assert!(matches!(listing, Err(StoreError::Refused { .. })), "prefix {bad:?}");
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use futures::future::try_join_all;
-use penstock_s3_server::{Fault, Mode, Server, Settings, Trouble, signed_region};
+use penstock_s3_server::{Fault, Mode, Order, Server, Settings, Trouble, signed_region};
 use penstock_storage::{Keys, S3Credentials, S3Settings, S3Store, Store};
 use tempfile::TempDir;
 
@@ -190,4 +190,92 @@ async fn clocks_that_differ_cost_a_request_or_are_named() {
         "reading `x` of store `data` failed: gave up after 5 attempts, the last: RequestTimeTooSkewed: Made to fail. (status 403); the \
          clock of this machine is 180 min behind that of the service"
     );
+}
+
+#[tokio::test]
+async fn keys_are_listed_in_byte_order_whatever_the_order_of_the_service() {
+    let of = |order, page| {
+        let modes = vec![Mode::Listing(order)];
+        let server = Server::start(Settings { modes, page, ..Settings::default() }).unwrap();
+        names(3000).iter().for_each(|key| server.put(key, ""));
+        if page != 500 {
+            server.put("../up", "");
+        }
+        server
+    };
+    for (order, page) in [
+        (Order::Repeated, 7),
+        (Order::Reversed, 1000),
+        (Order::Reversed, 7),
+        (Order::Shuffled, 1000),
+        (Order::Shuffled, 7),
+        (Order::PagesReversed, 7),
+    ] {
+        let server = of(order, page);
+        let store = store(settings(server.endpoint()));
+        for _ in 0..2 {
+            let before = server.seen().len();
+            let pages: Vec<Keys> = store.list_all("").try_collect().await.unwrap();
+            let left_out: Vec<u64> =
+                pages.iter().flat_map(Keys::left_out).map(|left_out| left_out.count).collect();
+            assert_eq!(left_out.iter().sum::<u64>(), 1, "{order:?} {page}");
+            assert!(pages.iter().flat_map(Keys::iter).eq(names(3000).iter().map(String::as_str)));
+            let requests = server.seen().len() - before;
+            assert!(requests <= 2 * 3000 / page + 20, "{requests} requests, {order:?} {page}");
+        }
+    }
+    // The first page is in use before the second one shows the order.
+    let server = of(Order::PagesReversed, 500);
+    let late: Result<Vec<Keys>, _> = store(settings(server.endpoint())).list_all("").try_collect().await;
+    assert_eq!(
+        late.unwrap_err().with_causes(),
+        "listing all keys of store `data` failed: the service does not list keys in byte order, as S3 does, which showed after some of \
+         them were used: set `\"sorted\": false` of the store"
+    );
+    let told = store(S3Settings { is_unsorted: true, ..settings(server.endpoint()) });
+    assert_eq!(listed(&told).await, names(3000));
+    let server = of(Order::Endless, 500);
+    let endless: Result<Vec<Keys>, _> = store(settings(server.endpoint())).list_all("").try_collect().await;
+    let endless = endless.unwrap_err().with_causes();
+    assert!(endless.ends_with("the service has returned the same continuation token twice"), "{endless}");
+    assert!(server.seen().len() < 40, "{} requests", server.seen().len());
+}
+
+#[tokio::test]
+async fn keys_with_empty_segments_and_any_characters_are_listed_and_read() {
+    let long = "k".repeat(1024);
+    let keys = [
+        "/",
+        "//",
+        "/train/c",
+        "a//b",
+        "a/",
+        "a/ b+c%20",
+        "a/\u{e9}\u{1f5bb}",
+        "a/b",
+        "a/b//c/",
+        "a/b/c",
+        "a\\b",
+        "a\u{7f}\n?#&=;:@'\"",
+        "a|b<c>[d]{e}~!*()",
+        &long,
+    ];
+    for page in [1, 3, 1000] {
+        let server = Server::start(Settings { page, ..Settings::default() }).unwrap();
+        keys.iter().for_each(|key| server.put(key, (*key).to_owned()));
+        // Objects that represent folders.
+        ["a//", "z/", "z//"].iter().for_each(|key| server.put(key, ""));
+        let store = store(settings(server.endpoint()));
+        let mut sorted = keys;
+        sorted.sort_unstable();
+        assert_eq!(listed(&store).await, sorted, "{page}");
+        for key in keys {
+            let key: Arc<str> = Arc::from(key);
+            assert_eq!(store.get(key.clone()).await.unwrap(), key.as_bytes(), "{key:?}");
+            assert_eq!(store.size(key.clone()).await.unwrap(), key.len() as u64);
+            assert_eq!(store.get_range(key.clone(), None, 0..1).await.unwrap(), key.as_bytes()[..1]);
+        }
+        let pages: Vec<Keys> = store.list_all("a//").try_collect().await.unwrap();
+        assert_eq!(pages.iter().flat_map(Keys::iter).collect::<Vec<_>>(), ["a//b"]);
+    }
 }

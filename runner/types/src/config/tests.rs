@@ -140,7 +140,7 @@ fn every_field_reads_and_paths_are_relative_to_the_configuration() {
             "photos": {"folder": {"root": "data/photos", "index": "all.json", "reads": 8, "writable": true}},
             "shared": {"folder": {"root": "/mnt/shared", "links": ["pool", "/mnt/pool"]}},
             "bucket": {"s3": {"bucket": "my-bucket", "prefix": "train", "endpoint": "http://[::1]:9000", "region": "us-east-1",
-                "path_style": false, "credentials_file": "keys", "anonymous": false, "requester_pays": true, "index": "index.json", "reads": 128, "writable": true}},
+                "path_style": false, "credentials_file": "keys", "anonymous": false, "requester_pays": true, "sorted": false, "index": "index.json", "reads": 128, "writable": true}},
             "public": {"s3": {"bucket": "open", "anonymous": true}}
         }, "budget": {"threads": 24}, "listen": "[::1]:7700", "hosts": ["Penstock.example.org"], "token_file": "token", "data_dir": "/var/penstock",
             "registries": ["GHCR.io", "127.0.0.1:5000", "[::1]:5000"],
@@ -162,6 +162,7 @@ fn every_field_reads_and_paths_are_relative_to_the_configuration() {
     };
     assert_eq!(bucket.prefix.as_str(), "train/");
     assert_eq!(bucket.credentials_file.as_ref().unwrap().as_path(), Path::new("/etc/penstock/keys"));
+    assert_eq!((bucket.sorted, public.sorted), (false, true));
     assert_eq!((bucket.path_style, bucket.requester_pays, public.requester_pays), (Some(false), true, false));
     assert_eq!(photos.root.as_path(), Path::new("/etc/penstock/data/photos"));
     assert_eq!(photos.reads.unwrap().get(), 8);

@@ -98,7 +98,7 @@ proptest! {
         written in proptest::collection::vec("[^/\0]{1,30}(/[^/\0]{1,9})?", 1..20), size in 3_usize..50,
     ) {
         let mut keys = PackedKeys::default();
-        written.iter().filter(|key| check_key(key).is_ok()).for_each(|key| keys.push(key));
+        written.iter().filter(|key| check_named_key(key).is_ok()).for_each(|key| keys.push(key));
         prop_assume!(!keys.is_empty());
         let mut index = Vec::new();
         write_index(&keys, &mut index).unwrap();
@@ -111,7 +111,7 @@ proptest! {
         index in r#"(\[|\[ ?("[a-c\\"u0]{0,5}",? ?){0,4}|["\[\],1 {}]{0,9}){1}(\]|\] ?.{0,2}|)"#, size in 3_usize..30,
     ) {
         let expected = serde_json::from_str::<Vec<String>>(&index).ok();
-        let expected = expected.filter(|keys| !keys.is_empty() && keys.iter().all(|key| check_key(key).is_ok()));
+        let expected = expected.filter(|keys| !keys.is_empty() && keys.iter().all(|key| check_named_key(key).is_ok()));
         let read = read(index.as_bytes(), size).ok();
         let read: Option<Vec<String>> = read.map(|keys| keys.iter().collect());
         prop_assert_eq!(read, expected);
