@@ -274,6 +274,56 @@ fn shards_behind_a_damaged_one_are_read_on_request() {
     }
 }
 
+/// Compressed shards ended the run with "ends within a header", and a prefix did not find them.
+#[test]
+fn compressed_shards_are_read_in_order_and_refused_by_name_elsewhere() {
+    let folder = Folder::new();
+    let file = |path: &str| fs::read(repository().join(path)).unwrap();
+    let [plain, gzip] = ["runner/formats/tests/data/odd.tar", "tests/fuzz/corpus/reader/tar/gzip"].map(file);
+    folder.write("data/plain.tar", plain);
+    let source =
+        |name: &str, value: &str| json!({ "source": { "tar": { "store": "d", name: value } }, "stages": [] });
+    let delivered = |document| call(&folder, &document).finish().exits(0).snapshot().ledger.total.delivered;
+    let one = delivered(source("shards", "plain.tar"));
+    assert!(one > 0);
+    ["s-0.tar.gz", "s-1.TGZ", "s-2.tar"]
+        .iter()
+        .for_each(|name| drop(folder.write(&format!("data/{name}"), &gzip)));
+    assert_eq!(delivered(source("prefix", "s-")), 3 * one);
+    let index = Call::new(&["index", "create", "--tar", "--prefix", "s-"]).store("d", &folder.join("data"));
+    assert_says(
+        &index.finish().exits(1).stderr,
+        &["`s-0.tar.gz`", "is compressed with gzip as a whole", "decompress it"],
+    );
+    folder.write("data/b.tar", b"BZh91AY&SY");
+    let refused = call(&folder, &source("shards", "b.tar")).finish().exits(1).stderr;
+    assert_says(&refused, &["`b.tar`", "is compressed with bzip2, which is not read: decompress it"]);
+}
+
+/// The run ended with "the object changed while it was read", also where a copy had the time of the original.
+#[test]
+fn an_index_is_good_for_a_copy_of_its_folder_and_says_where_it_is_stale() {
+    let folder = Folder::new();
+    shards(&folder, 2);
+    let create = Call::new(&["index", "create", "--tar", "--upload", "train.index"]);
+    create.store("d", &folder.join("data")).finish().exits(0);
+    for name in ["s-0.tar", "s-1.tar"] {
+        let (path, copy) = (folder.join("data").join(name), folder.join("copy"));
+        fs::copy(&path, &copy).unwrap();
+        fs::rename(copy, path).unwrap();
+    }
+    let document = json!({ "source": { "tar": { "store": "d", "index": "train.index", "shuffle": true } }, "stages": [] });
+    let snapshot = call(&folder, &document).finish().exits(0).snapshot();
+    assert_eq!(snapshot.ledger.total.delivered, 20);
+    // A shard of the same size, with other members.
+    let names =
+        |row: u32| ["txt", "cls"].map(|ending| (format!("2{row}.{ending}"), row.to_string().into_bytes()));
+    folder.write("other", tar((0..10).flat_map(names)));
+    fs::rename(folder.join("other"), folder.join("data/s-1.tar")).unwrap();
+    let refused = call(&folder, &document).finish().exits(1).stderr;
+    assert_says(&refused, &["`s-1.tar`", "has changed since `train.index` was made: make it again"]);
+}
+
 /// Changes a byte of a file in the folder `data`.
 fn patch(folder: &Folder, name: &str, place: usize) {
     let path = folder.join("data").join(name);

@@ -57,6 +57,9 @@ struct IndexedShards {
     copies: Box<[OnceLock<Version>]>,
 }
 
+/// Files with their contents, or with the outcomes of their samples.
+type Fetched = Vec<(File, Result<Bytes, Outcome>)>;
+
 /// A file of a sample.
 struct File {
     /// Place of the sample in the chunk.
@@ -248,7 +251,7 @@ impl IndexedShards {
     }
 
     /// The files of a read, or the reason why they are damaged.
-    async fn fetch(&self, read: Read<File>) -> Result<Vec<(File, Result<Bytes, Outcome>)>, SourceFault> {
+    async fn fetch(&self, read: Read<File>) -> Result<Fetched, SourceFault> {
         let (shard, place) = (&self.index.shards[read.shard], read.shard);
         let get =
             |version: &Version, range| self.store.get_range(shard.key.clone(), Some(version.clone()), range);
@@ -284,11 +287,7 @@ impl IndexedShards {
     }
 
     /// The files of a read that has failed, if damage is left out.
-    fn failed(
-        &self,
-        read: Read<File>,
-        fault: SourceFault,
-    ) -> Result<Vec<(File, Result<Bytes, Outcome>)>, SourceFault> {
+    fn failed(&self, read: Read<File>, fault: SourceFault) -> Result<Fetched, SourceFault> {
         let outcome = self.damage.sample(fault)?;
         Ok(read.into_parts().map(|file| (file, Err(outcome.clone()))).collect())
     }

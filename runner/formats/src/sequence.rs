@@ -34,11 +34,14 @@ struct Inflated {
     /// Reason why no block follows.
     fault: Option<Unreadable>,
     /// A set of one task, if a block is being made: dropping the set cancels the task.
-    next: JoinSet<Result<(Box<Inflating>, Option<Bytes>), InflateFault>>,
+    next: JoinSet<Made>,
     /// Bytes of the object that are left, and memory that is in use, when the last task was started.
     left_bytes: u64,
     ahead_bytes: u64,
 }
+
+/// A block, or the end, and the state for the block behind it.
+type Made = Result<(Box<Inflating>, Option<Bytes>), InflateFault>;
 
 /// State of the decompression between two blocks.
 struct Inflating {
@@ -274,7 +277,7 @@ impl Inflated {
 
 impl Inflating {
     /// Makes the next block; `None` at the end. What precedes a damaged part is returned before the fault.
-    async fn next(mut self: Box<Self>) -> Result<(Box<Self>, Option<Bytes>), InflateFault> {
+    async fn next(mut self: Box<Self>) -> Made {
         loop {
             if let Some(block) = self.decoder.take(self.end.is_some()) {
                 return Ok((self, Some(block)));
