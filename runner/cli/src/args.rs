@@ -455,7 +455,7 @@ pub(crate) struct TestStageArgs {
     /// Module to try: a WebAssembly file, or a module of the program such as std/image.
     #[arg(value_name = "MODULE")]
     pub(crate) module: PathBuf,
-    /// Samples: each line of a `.ndjson` or `.jsonl` file, any other file as one sample, or all files of a folder.
+    /// Samples: each line of a `.ndjson` or `.jsonl` file (also with `.gz` or `.zst`), any other file as one sample, or all files of a folder.
     #[arg(long = "input", short, value_name = "FILE", num_args = 1.., required = true)]
     pub(crate) inputs: Vec<PathBuf>,
     /// Params of the stage, as JSON or as a file that contains JSON.

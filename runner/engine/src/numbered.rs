@@ -198,6 +198,14 @@ pub fn differs(how: &str) -> SourceFault {
     SourceFault::new(message, None)
 }
 
+/// Fault of a source that `rule` makes take other data than earlier versions took, from one of which a state is.
+pub fn selected_otherwise(rule: &str) -> SourceFault {
+    let message = format!(
+        "the state was saved by an earlier version of Penstock, which took other data here: {rule}; or begin without the state"
+    );
+    SourceFault::new(message, None)
+}
+
 impl Reading {
     async fn next(&mut self) -> Result<Option<Produced>, SourceFault> {
         while self.ahead.len() < self.most

@@ -9,7 +9,7 @@ use futures::future::{BoxFuture, try_join, try_join_all};
 use penstock_engine::gathered::Gathered;
 use penstock_engine::mixed::{Mixed, MixedPart, fields_of};
 use penstock_engine::notes::Notes;
-use penstock_engine::numbered::{NumberedSource, Open};
+use penstock_engine::numbered::{NumberedSource, Open, selected_otherwise};
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_engine::range::{RangeSamples, RangeSource};
 use penstock_engine::typed::{Cures, Typing};
@@ -40,18 +40,18 @@ impl Prepared {
         let (source, most_bytes) = (&self.plan.source, self.source_bytes());
         let (traversal, name) = (source.traversal, source.id.to_string());
         let notes = self.found.notes(&name);
-        // A source in order finds a position only by its number.
         let is_resumed = self.start.is_some();
         match &source.spec {
+            // In order, a list finds a position only by its number.
             spec::Source::List(list) if !traversal.shuffle && !is_labelled(list) && !is_resumed => {
                 let store = self.store(list.store.as_str());
                 Box::new(StreamedList::new(store, wanted(list, notes), traversal).within(most_bytes))
             }
             // Of several ranks, each needs to know how many damaged objects are left out before the first sample.
             spec::Source::Records(_) | spec::Source::Csv(_) | spec::Source::Tsv(_)
-                if !traversal.shuffle && !is_resumed && !self.is_dealt_without_damage() =>
+                if !traversal.shuffle && !self.is_dealt_without_damage() && !self.is_scattered() =>
             {
-                Box::new(self.records(&source.spec).within(most_bytes))
+                Box::new(self.records(&source.spec).within(most_bytes).from(self.start.clone()))
             }
             spec::Source::Range(range) => {
                 let traversal = Traversal::new(range.count, traversal);
@@ -124,12 +124,7 @@ impl Prepared {
         async move {
             let samples = open.await?;
             match notes.rules().first() {
-                Some(rule) => Err(SourceFault::new(
-                    format!(
-                        "the state was saved by an earlier version of Penstock, which took other data here: {rule}; or begin without the state"
-                    ),
-                    None,
-                )),
+                Some(rule) => Err(selected_otherwise(rule)),
                 None => Ok(samples),
             }
         }
@@ -212,7 +207,8 @@ impl Prepared {
         }
         let table = list.labels.as_ref().map(|labels| {
             let form = labels.form().expect("a plan's labels were checked");
-            let format = format(form, labels.types.clone());
+            let damage = Damage { notes: self.found.notes(name), ..Damage::default() };
+            let format = format(form, labels.types.clone()).with_damage(damage);
             let of_table = labels.store.as_ref().unwrap_or(&list.store);
             if *of_table == list.store {
                 wanted.except = Some(labels.key.to_string());
@@ -345,6 +341,13 @@ impl Prepared {
         let source = &self.plan.source;
         let is_dealt = source.traversal.shard.is_some_and(|shard| shard.world.get() > 1);
         is_dealt && source.spec.on_damage() == OnDamage::Skip
+    }
+
+    /// True if an earlier run has left positions to this rank that are not in the order of the source.
+    fn is_scattered(&self) -> bool {
+        let Some(start) = &self.start else { return false };
+        Traversal::new(0, self.plan.source.traversal)
+            .is_ok_and(|traversal| traversal.from(start).is_scattered())
     }
 
     /// Handling of damage in the source with this name.
@@ -487,7 +490,7 @@ fn is_labelled(list: &ListSource) -> bool {
 fn format(form: RecordForm, types: BTreeMap<String, ColumnType>) -> RecordFormat {
     match form {
         RecordForm::Lines => RecordFormat::lines(types),
-        RecordForm::Rows(delimiter) => RecordFormat::rows(delimiter, types),
+        RecordForm::Rows(form) => RecordFormat::rows(form, types),
     }
 }
 

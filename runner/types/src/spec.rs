@@ -11,6 +11,7 @@ mod route;
 mod set;
 mod source;
 mod stage;
+mod table;
 
 #[cfg(test)]
 mod tests;
@@ -22,7 +23,7 @@ use serde_json::Value;
 pub(crate) use bounds::read_number;
 pub use bounds::{
     BatchSize, BufferMib, Capacity, Concurrency, DeadlineMs, DeviceName, IntervalS, MemoryMib, Millis,
-    ModuleRef, Name, ObjectKey, OutputMib, Percent, Reads, STD_PREFIX, Share, Threads,
+    ModuleRef, Name, ObjectKey, OutputMib, Percent, Reads, STD_PREFIX, Share, TableCharacter, Threads,
 };
 pub use consumer::{Consumer, Discard, Files, Simulate, Stream};
 pub use json::{JsonBounds, MAX_DEPTH, MAX_DOCUMENT_BYTES, parse, parse_within};
@@ -40,6 +41,7 @@ pub(crate) use stage::Settings;
 pub use stage::{
     Aggregate, Asset, Collate, Disaggregate, Fetch, Sleep, SleepOn, SleepShape, Stage, Transfer, Wasm,
 };
+pub use table::{TableForm, TextEncoding};
 
 use crate::policy::FailureLimit;
 

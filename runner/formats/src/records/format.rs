@@ -8,9 +8,11 @@ use penstock_engine::item::{Origin, Sample, Value};
 use penstock_engine::ports::SourceFault;
 use penstock_types::data_set::{DataField, DataFields};
 use penstock_types::plan::BYTES_FIELD;
-use penstock_types::spec::ColumnType;
+use penstock_types::spec::{ColumnType, TableForm};
 
 use super::RecordFault;
+use super::charset::Charset;
+use super::delimiter::is_separator_row;
 use super::json::{Names, members};
 use super::layout::{Layout, Readers, SAMPLE_KEY};
 use super::part::{Part, Raw};
@@ -58,10 +60,10 @@ impl RecordFormat {
         Self::of(Layout::Lines { types })
     }
 
-    /// A table whose first row names the columns, in the dialect of Python's `csv` module: a value in double quotes may contain
+    /// A table whose first row names the columns, in the dialect of Python's `csv` module: a value in quotes may contain
     /// delimiters, line ends and doubled quotes. Values are texts, except in the columns that `types` names.
-    pub fn rows(delimiter: u8, types: BTreeMap<String, ColumnType>) -> Self {
-        Self::of(Layout::Rows { delimiter, types, readers: Readers::default() })
+    pub fn rows(form: impl Into<TableForm>, types: BTreeMap<String, ColumnType>) -> Self {
+        Self::of(Layout::Rows { form: form.into(), types, readers: Readers::default() })
     }
 
     fn of(layout: Layout) -> Self {
@@ -92,7 +94,7 @@ impl RecordFormat {
     pub(super) fn parser(&self) -> Parser {
         let rows = match &self.layout {
             Layout::Lines { .. } => None,
-            Layout::Rows { delimiter, readers, .. } => Some(RowParser::new(readers.take(*delimiter))),
+            Layout::Rows { form, readers, .. } => Some(RowParser::new(*form, readers.take(*form))),
         };
         Parser { rows, names: Names::default() }
     }
@@ -120,13 +122,23 @@ impl RecordFormat {
         self.key.as_deref().unwrap_or(SAMPLE_KEY)
     }
 
-    /// Columns that a header names.
-    pub(super) fn columns(&self, header: &[u8]) -> Result<Arc<Columns>, RecordFault> {
+    /// Columns that a header names; `None` if it is a first row that names the delimiter.
+    pub(super) fn columns(
+        &self,
+        header: &[u8],
+        charset: Charset,
+        is_first: bool,
+    ) -> Result<Option<Arc<Columns>>, RecordFault> {
         let mut parser = self.parser();
-        let Some(rows) = &mut parser.rows else { return Ok(Arc::default()) };
-        let columns = rows.columns(header, self.key.as_deref(), self.types());
+        let (Layout::Rows { form, .. }, Some(rows)) = (&self.layout, &mut parser.rows) else {
+            return Ok(Some(Arc::default()));
+        };
+        if is_first && is_separator_row(header, *form)? {
+            return Ok(None);
+        }
+        let columns = rows.columns(header, charset, self.key.as_deref(), self.types());
         self.keep(parser);
-        columns.map(|columns| self.last.shared(columns))
+        columns.map(|columns| Some(self.last.shared(columns)))
     }
 
     /// Fields of the rows of tables with these columns, united by name. Fails if `types` names a column that none of them has.
@@ -168,10 +180,7 @@ impl RecordFormat {
         match self.parsed(parser, &part, &piece.text, piece.number, origin) {
             Ok(sample) => Ok((sample, None)),
             Err(reason) => {
-                let fault = part.fault(piece.number, &reason.to_string());
-                // A contradiction of the type of the data set ends the run.
-                let is_damage = !matches!(reason, RecordFault::Inexact { .. });
-                let outcome = self.damage.sample(SourceFault { is_damage, ..fault })?;
+                let outcome = self.damage.sample(part.fault_of(piece.number, &reason))?;
                 let mut sample = Sample::new(self.numbered(&part, piece.number), origin);
                 sample.set(BYTES_FIELD, Value::Blob(piece.text));
                 Ok((sample, Some(outcome)))
@@ -188,7 +197,7 @@ impl RecordFormat {
         origin: Origin,
     ) -> Result<Sample, RecordFault> {
         let (key, fields) = match (&part.columns, &mut parser.rows) {
-            (Some(columns), Some(rows)) => rows.values(text, columns)?,
+            (Some(columns), Some(rows)) => rows.values(text, part.charset, columns)?,
             _ => members(text, self.key_name(), self.types(), &mut parser.names)?,
         };
         let key = match key {

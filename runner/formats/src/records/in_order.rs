@@ -8,18 +8,19 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use penstock_engine::item::Origin;
+use penstock_engine::numbered::{differs, selected_otherwise};
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_engine::typed::{FieldRules, Typing};
 use penstock_storage::{BoundedStore, RangedObject};
 use penstock_types::data_set::{DataFields, LEARN_BYTES, LEARN_SAMPLES, Learner};
-use penstock_types::resume::{DataSet, Hash};
-use penstock_types::traversal::{Shard, TraversalSettings, Uneven};
+use penstock_types::resume::{DataSet, Hash, StartPoint};
+use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings, Uneven};
 
-use super::ahead_bytes;
 use super::format::RecordFormat;
 use super::numbered::{RECORD_CURES, learn_line};
 use super::part::{PART_BYTES, Part, Raw, parse};
 use super::split::{Piece, Splitter};
+use super::{ahead_bytes, record_keys};
 use crate::shards::Shards;
 use tokio::task::spawn_blocking;
 
@@ -27,7 +28,7 @@ use tokio::task::spawn_blocking;
 /// has more than 64 MiB, is a fault that states its line or row; the samples of earlier records are still made.
 ///
 /// Objects are streamed in blocks of 1 MiB, so their sizes do not matter. Up to 32 blocks are read ahead, which hides the latency of
-/// a bucket. A shuffled order needs [`record_samples`].
+/// a bucket. Objects may be compressed with gzip or zstd. A shuffled order needs [`record_samples`], and objects that are not compressed.
 ///
 /// [`record_samples`]: super::record_samples
 pub struct RecordSource {
@@ -36,6 +37,7 @@ pub struct RecordSource {
     format: Arc<RecordFormat>,
     settings: TraversalSettings,
     typing: Typing,
+    start: Option<Arc<StartPoint>>,
     /// Rules of the fields, once these are known.
     rules: Option<Arc<FieldRules>>,
     reading: Option<InOrder>,
@@ -62,6 +64,21 @@ struct InOrder {
     /// This rank's record of the current round of the shard: a sequence of one record per rank. `Uneven::Drop` discards an
     /// incomplete last round.
     held: Option<Raw>,
+    /// Records that earlier runs have left, in a resumed run.
+    rest: Option<Rest>,
+}
+
+/// Records that earlier runs have left to this rank.
+struct Rest {
+    traversal: Traversal,
+    /// Number of records that are known.
+    known: u64,
+    /// Records that were read and that this rank may visit, with their indexes.
+    kept: VecDeque<(u64, Arc<Part>, Piece)>,
+    /// The next visit: epoch and index.
+    next: Option<(u32, u64)>,
+    /// Set once all records of the epoch were read.
+    is_read: bool,
 }
 
 /// Passes over the records of objects. All passes read the versions that the first one found.
@@ -110,6 +127,7 @@ impl RecordSource {
             format,
             settings,
             typing,
+            start: None,
             rules: None,
             reading: None,
             data: DataSet::default(),
@@ -125,6 +143,13 @@ impl RecordSource {
         Self { most_bytes: bytes, ..self }
     }
 
+    /// Continues where an earlier run has stopped. The records before are read, but not parsed. Their bytes are compared with those of the
+    /// earlier run first.
+    #[must_use]
+    pub fn from(self, start: Option<Arc<StartPoint>>) -> Self {
+        Self { start, ..self }
+    }
+
     /// Counts the records of all objects, by reading them once.
     pub async fn count(&self) -> Result<u64, SourceFault> {
         let mut records = self.records().await?;
@@ -137,12 +162,12 @@ impl RecordSource {
 
     async fn records(&self) -> Result<RecordStream, SourceFault> {
         Ok(RecordStream {
-            keys: self.objects.keys(&self.store).await?,
+            keys: record_keys(&self.objects, &self.store).await?,
             store: self.store.clone(),
             format: self.format.clone(),
             ahead_bytes: ahead_bytes(self.most_bytes),
             opened: Vec::new(),
-            is_once: self.settings.after(self.settings.first_epoch).is_none(),
+            is_once: self.settings.after(self.settings.first_epoch).is_none() && self.start.is_none(),
             begun: 0,
             current: None,
             blocks: 0,
@@ -162,7 +187,22 @@ impl RecordSource {
             if let Some(shard) = &self.settings.shard {
                 shard.check().map_err(|fault| SourceFault::new(fault.to_string(), None))?;
             }
-            self.reading = Some(InOrder::new(self.records().await?, self.settings));
+            let mut records = self.records().await?;
+            let mut rest = None;
+            if let Some(start) = &self.start {
+                if start.is_selected_by_older_rules()
+                    && let Some(rule) = self.format.damage.notes.rules().first()
+                {
+                    return Err(selected_otherwise(rule));
+                }
+                records.compare(start.data()).await?;
+                let traversal = Traversal::new(0, self.settings)
+                    .map_err(|fault| SourceFault::new(fault.to_string(), None))?
+                    .from(start);
+                let (known, kept, next, is_read) = (0, VecDeque::new(), None, false);
+                rest = Some(Rest { traversal, known, kept, next, is_read });
+            }
+            self.reading = Some(InOrder { rest, ..InOrder::new(records, self.settings) });
         }
         let Some(reading) = &mut self.reading else { return Ok(None) };
         if self.rules.is_none() {
@@ -231,6 +271,7 @@ impl InOrder {
             seen: 0,
             count: None,
             held: None,
+            rest: None,
         }
     }
 
@@ -286,6 +327,9 @@ impl InOrder {
     }
 
     async fn next_chunk(&mut self) -> Result<Option<RawChunk>, SourceFault> {
+        if self.rest.is_some() {
+            return self.next_chunk_of_rest().await;
+        }
         let mut records = Vec::new();
         let mut bytes = 0;
         while records.len() < CHUNK && bytes < CHUNK_BYTES && self.seen < self.limit {
@@ -315,6 +359,82 @@ impl InOrder {
         Ok(self.start_next_epoch().then_some(RawChunk::EpochEnd))
     }
 
+    /// The next chunk of what earlier runs have left.
+    async fn next_chunk_of_rest(&mut self) -> Result<Option<RawChunk>, SourceFault> {
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        while let Some(rest) = self.rest.as_mut().filter(|rest| !rest.traversal.is_over()) {
+            if records.len() == CHUNK || bytes >= CHUNK_BYTES {
+                break;
+            }
+            if rest.next.is_none()
+                && !rest.traversal.is_epoch_visited()
+                && let Some(NextVisits::Visits { epoch, indexes }) = rest.traversal.next_visits(1)
+            {
+                rest.next = Some((epoch, indexes[0]));
+            }
+            let next = rest.next;
+            while next.is_some_and(|(_, next)| rest.kept.front().is_some_and(|(index, ..)| *index < next)) {
+                rest.kept.pop_front();
+            }
+            match next.and_then(|next| Some((next, rest.kept.pop_front()?))) {
+                Some(((epoch, index), (_, part, piece))) => {
+                    rest.next = None;
+                    bytes += piece.text.len() as u64;
+                    records.push(Raw { origin: Origin::at(epoch, index), part, piece });
+                }
+                // Complete records are returned before the next read, and before the end of the epoch.
+                None if !records.is_empty() => break,
+                None if rest.is_read && next.is_some() => {
+                    return Err(SourceFault::new(
+                        "the objects have fewer records than in an earlier epoch",
+                        None,
+                    ));
+                }
+                None if rest.is_read => {
+                    let is_followed = rest.traversal.next_visits(1).is_some();
+                    (rest.is_read, self.seen) = (false, 0);
+                    rest.kept.clear();
+                    self.records.rewind();
+                    return Ok(is_followed.then_some(RawChunk::EpochEnd));
+                }
+                None => self.read_rest().await?,
+            }
+        }
+        Ok((!records.is_empty()).then_some(RawChunk::Records(records)))
+    }
+
+    /// Reads the next block, or notices the end of the epoch.
+    async fn read_rest(&mut self) -> Result<(), SourceFault> {
+        let Some(rest) = &mut self.rest else { return Ok(()) };
+        if self.pending.is_empty() && self.seen < self.limit {
+            match self.records.next_block().await? {
+                Some(block) => self.pending = block.into(),
+                None => {
+                    self.records.format.damage.notes.check_some_left(self.seen)?;
+                    (rest.is_read, self.count) = (true, Some(self.seen));
+                    return Ok(());
+                }
+            }
+        }
+        while self.seen < self.limit
+            && let Some((part, piece)) = self.pending.pop_front()
+        {
+            if rest.traversal.may_visit(self.seen) {
+                rest.kept.push_back((self.seen, part, piece));
+            }
+            self.seen += 1;
+        }
+        if self.seen >= self.limit {
+            rest.is_read = true;
+            self.pending.clear();
+        }
+        if self.seen > rest.known {
+            rest.known = self.seen;
+            rest.traversal.grow(rest.known);
+        }
+        Ok(())
+    }
+
     /// Counts a record. Returns this rank's record of the current round: immediately with `Uneven::Keep`, otherwise once the round is
     /// complete.
     fn pass(&mut self, part: Arc<Part>, piece: Piece) -> Option<Raw> {
@@ -333,15 +453,13 @@ impl InOrder {
     }
 
     /// Starts the next epoch, if there is one. An epoch without a record for this rank is the last one, as in [`Traversal`].
-    ///
-    /// [`Traversal`]: penstock_types::traversal::Traversal
     fn start_next_epoch(&mut self) -> bool {
         let Some(next) = self.settings.after(self.epoch) else { return false };
         if self.shard.share_of(self.seen) == 0 {
             return false;
         }
         self.epoch = next;
-        (self.records.begun, self.records.current, self.records.is_digested) = (0, None, true);
+        self.records.rewind();
         self.pending.clear();
         self.seen = 0;
         self.held = None;
@@ -350,6 +468,37 @@ impl InOrder {
 }
 
 impl RecordStream {
+    /// Begins another pass.
+    fn rewind(&mut self) {
+        (self.begun, self.current, self.is_digested) = (0, None, true);
+    }
+
+    /// Compares the objects with those that an earlier run has read. Fails if they differ.
+    async fn compare(&mut self, before: DataSet) -> Result<(), SourceFault> {
+        let Some(digest) = before.digest else { return Ok(()) };
+        let (mut count, mut found) = (0, None);
+        loop {
+            if before.blocks == Some(self.blocks) {
+                found = Some(self.digest);
+            }
+            if found.is_some() && before.count.is_none() {
+                break;
+            }
+            let Some(block) = self.next_block().await? else { break };
+            count += block.len() as u64;
+        }
+        match before.count.filter(|before| *before != count) {
+            Some(before) => return Err(differs(&format!("has {count} samples, and had {before}"))),
+            None if found.unwrap_or(self.digest) != digest => {
+                return Err(differs("has other files, keys, sizes or bytes than it had"));
+            }
+            None => {}
+        }
+        self.rewind();
+        (self.blocks, self.digest, self.is_digested) = (0, Hash::EMPTY, false);
+        Ok(())
+    }
+
     /// Returns the records that end in the next block; `None` after the last object.
     async fn next_block(&mut self) -> Result<Option<Vec<(Arc<Part>, Piece)>>, SourceFault> {
         loop {

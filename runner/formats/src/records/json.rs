@@ -8,6 +8,7 @@ use penstock_types::spec::{ColumnType, JsonSize};
 use penstock_types::text::{printable, without_place};
 use serde_json::{Map, Value as Json};
 
+use super::delimiter::{in_words, setting};
 use super::layout::{KeyAndFields, MAX_COLUMNS, SAMPLE_KEY};
 use super::rows::{self, whole_number};
 use super::written::{MAX_EXACT, is_huge, is_inexact, member};
@@ -23,6 +24,37 @@ const MAX_SHOWN_NUMBER: usize = 40;
 pub enum RecordFault {
     #[error("is not UTF-8: the first invalid byte is number {byte}")]
     NotUtf8 { byte: usize },
+    #[error("is {what} in {place}{remedy}")]
+    NotText { what: String, place: String, remedy: &'static str },
+    /// The text has another encoding than the document states.
+    #[error("is {0}")]
+    Encoding(String),
+    #[error(
+        "has a zero byte among the names of the columns; is the text UTF-16? then set `\"encoding\": \"utf-16\"`"
+    )]
+    ZeroByte,
+    #[error(
+        "is `{line}`, {}; set {} if that separates the columns, or {} to read them as they are",
+        match (columns, others) {
+            (columns, others) if others <= columns => format!("one column with {} in its name", in_words(*other)),
+            (1, others) => format!("one column with the delimiter {}, and {others} with {}", in_words(*own), in_words(*other)),
+            (columns, others) =>
+                format!("{columns} columns with the delimiter {}, and {others} with {}", in_words(*own), in_words(*other)),
+        },
+        setting(*other),
+        setting(*own)
+    )]
+    Delimiter { line: String, own: char, columns: usize, other: char, others: usize },
+    #[error(
+        "is `{line}`, by which spreadsheets name the delimiter; {}",
+        match found {
+            Some(found) => format!("set {}, and the row is passed over", setting(*found)),
+            None => "set `delimiter`, and the row is passed over".to_owned(),
+        }
+    )]
+    Separator { line: String, found: Option<char> },
+    #[error("is `{line}`, by which spreadsheets name the delimiter, and `delimiter` is {}", in_words(*delimiter))]
+    OtherSeparator { line: String, delimiter: char },
     #[error("has more than {MAX_NODES} names and values, which is the limit")]
     TooMany,
     #[error("is not a JSON object: {0}")]
@@ -61,6 +93,21 @@ pub enum RecordFault {
     ColumnTwice { name: String },
     #[error("names no column `{}`; its columns are {columns}", name.escape_debug())]
     NoColumn { name: String, columns: String },
+}
+
+impl RecordFault {
+    /// False for what a setting of the document cures, and for a contradiction of the type of the data set: both end the run.
+    pub(super) fn is_damage(&self) -> bool {
+        !matches!(
+            self,
+            Self::Inexact { .. }
+                | Self::Encoding(_)
+                | Self::ZeroByte
+                | Self::Delimiter { .. }
+                | Self::Separator { .. }
+                | Self::OtherSeparator { .. }
+        )
+    }
 }
 
 /// Makes a sample from the JSON object on line `number`; fails if the line is not a valid record.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use csv_core::ReadRecordResult;
 use penstock_engine::item::Field;
-use penstock_types::spec::ColumnType;
+use penstock_types::spec::{ColumnType, TableForm};
 
 /// Layout of an object.
 #[derive(Clone, Debug)]
@@ -13,7 +13,7 @@ pub(super) enum Layout {
     /// A JSON object on each line.
     Lines { types: BTreeMap<String, ColumnType> },
     /// A table with a header.
-    Rows { delimiter: u8, types: BTreeMap<String, ColumnType>, readers: Readers },
+    Rows { form: TableForm, types: BTreeMap<String, ColumnType>, readers: Readers },
 }
 
 /// Name of the member or column that becomes the sample's key unless a document names another.
@@ -30,9 +30,9 @@ pub(super) type KeyAndFields = (Option<Arc<str>>, Vec<Field>);
 pub(super) struct Readers(Arc<Mutex<Vec<csv_core::Reader>>>);
 
 impl Readers {
-    pub(super) fn take(&self, delimiter: u8) -> csv_core::Reader {
+    pub(super) fn take(&self, form: TableForm) -> csv_core::Reader {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        kept.unwrap_or_else(|| reader(delimiter))
+        kept.unwrap_or_else(|| reader(form))
     }
 
     /// Keeps a reader that has read whole rows.
@@ -42,8 +42,14 @@ impl Readers {
 }
 
 /// A reader of rows.
-pub(super) fn reader(delimiter: u8) -> csv_core::Reader {
-    let mut reader = csv_core::ReaderBuilder::new().delimiter(delimiter).build();
+pub(super) fn reader(TableForm { delimiter, quote, .. }: TableForm) -> csv_core::Reader {
+    let mut builder = csv_core::ReaderBuilder::new();
+    builder.delimiter(delimiter);
+    match quote {
+        Some(quote) => builder.quote(quote),
+        None => builder.quoting(false),
+    };
+    let mut reader = builder.build();
     restart(&mut reader);
     reader
 }

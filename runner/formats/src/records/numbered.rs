@@ -20,7 +20,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use super::format::RecordFormat;
 use super::part::{PART_BYTES, Part, Raw, parse};
 use super::split::{MAX_RECORD_BYTES, Piece, Splitter};
-use super::{ahead_bytes, kinds};
+use super::{ahead_bytes, kinds, record_keys};
 use crate::shards::Shards;
 
 /// Samples of the records of one or several objects, in any order. The objects are read once for the starts of their records (8 bytes
@@ -53,7 +53,7 @@ pub(crate) async fn open_records(
     format: RecordFormat,
     limits: Limits,
 ) -> Result<Arc<dyn Numbered>, SourceFault> {
-    let keys = objects.keys(&store).await?;
+    let keys = record_keys(&objects, &store).await?;
     let format = Arc::new(format);
     let at_a_time = (store.reads().get() / 4).min(keys.len()).clamp(1, MAX_SCANS);
     let share = limits.held_bytes / keys.len().max(1) as u64;
@@ -170,6 +170,9 @@ impl Starts {
                     break;
                 }
             };
+            if let Some(fault) = splitter.no_places() {
+                return Err(fault);
+            }
             for Piece { number, start, .. } in &block {
                 let index = starts.len() as u64;
                 let before = number - 1 - index;
@@ -233,8 +236,8 @@ impl Starts {
         let raw = |index: u64| {
             let range = (self.start_of(index) - start) as usize..(self.start_of(index + 1) - start) as usize;
             let origin = Origin::at(epoch, first + (index - records.start));
-            let piece =
-                Piece { number: self.number_of(index), start: self.start_of(index), text: text.slice(range) };
+            let text = self.part.charset.decoded(text.slice(range));
+            let piece = Piece { number: self.number_of(index), start: self.start_of(index), text };
             Raw { origin, part: self.part.clone(), piece }
         };
         Ok(records.clone().map(raw).collect())

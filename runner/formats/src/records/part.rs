@@ -9,6 +9,8 @@ use penstock_engine::typed::FieldRules;
 use penstock_storage::{RangedObject, shown};
 use tokio::task::spawn_blocking;
 
+use super::RecordFault;
+use super::charset::Charset;
 use super::format::RecordFormat;
 use super::rows::Columns;
 use super::split::Piece;
@@ -19,6 +21,7 @@ pub(super) const PART_BYTES: u64 = 256;
 /// An object with records, and its columns if it is a table.
 pub(super) struct Part {
     pub(super) object: RangedObject,
+    pub(super) charset: Charset,
     pub(super) columns: Option<Arc<Columns>>,
 }
 
@@ -32,6 +35,10 @@ pub(super) struct Raw {
 impl Part {
     pub(super) fn fault(&self, number: u64, reason: &str) -> SourceFault {
         SourceFault::damage(format!("{} {reason}", self.place(number)))
+    }
+
+    pub(super) fn fault_of(&self, number: u64, reason: &RecordFault) -> SourceFault {
+        SourceFault { is_damage: reason.is_damage(), ..self.fault(number, &reason.to_string()) }
     }
 
     /// Place of a record for messages.

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use csv_core::ReadRecordResult;
 use penstock_engine::item::{Field, Value};
 use penstock_types::data_set::DataField;
-use penstock_types::spec::ColumnType;
+use penstock_types::spec::{ColumnType, TableForm};
 
 use super::RecordFault;
+use super::charset::Charset;
+use super::delimiter;
 use super::kinds::field_type;
 use super::layout::{KeyAndFields, MAX_COLUMNS, SAMPLE_KEY, restart};
 use super::written::{MAX_EXACT, is_inexact};
@@ -34,6 +36,7 @@ enum Becomes {
 
 /// Parses rows one by one.
 pub(super) struct RowParser {
+    form: TableForm,
     reader: csv_core::Reader,
     /// Values of the current row without quotes, one behind the other, and their ends.
     text: Vec<u8>,
@@ -62,8 +65,8 @@ impl Columns {
 }
 
 impl RowParser {
-    pub(super) fn new(reader: csv_core::Reader) -> Self {
-        Self { reader, text: Vec::new(), ends: Vec::new() }
+    pub(super) fn new(form: TableForm, reader: csv_core::Reader) -> Self {
+        Self { form, reader, text: Vec::new(), ends: Vec::new() }
     }
 
     pub(super) fn into_reader(self) -> csv_core::Reader {
@@ -74,10 +77,21 @@ impl RowParser {
     pub(super) fn columns(
         &mut self,
         header: &[u8],
+        charset: Charset,
         key: Option<&str>,
         types: &BTreeMap<String, ColumnType>,
     ) -> Result<Columns, RecordFault> {
-        let names = self.row(header, MAX_COLUMNS)?.ok_or(RecordFault::TooManyColumns)?;
+        let form = self.form;
+        if header.contains(&0) && !matches!(charset, Charset::Utf16 { .. }) {
+            return Err(RecordFault::ZeroByte);
+        }
+        let Some(names) = self
+            .row(header, MAX_COLUMNS)
+            .map_err(|invalid| invalid.fault(charset, |column| format!("column {}", column + 1)))?
+        else {
+            return Err(RecordFault::TooManyColumns);
+        };
+        delimiter::check(header, &names, form)?;
         let mut seen = BTreeSet::new();
         if let Some(twice) = names.iter().find(|name| !name.is_empty() && !seen.insert(**name)) {
             return Err(RecordFault::ColumnTwice { name: (*twice).to_owned() });
@@ -99,10 +113,18 @@ impl RowParser {
     }
 
     /// Key and fields of the row `text`.
-    pub(super) fn values(&mut self, text: &[u8], columns: &Columns) -> Result<KeyAndFields, RecordFault> {
+    pub(super) fn values(
+        &mut self,
+        text: &[u8],
+        charset: Charset,
+        columns: &Columns,
+    ) -> Result<KeyAndFields, RecordFault> {
         let Columns(columns) = columns;
-        let values =
-            self.row(text, columns.len())?.ok_or(RecordFault::MoreValues { columns: columns.len() })?;
+        let values = self.row(text, columns.len()).map_err(|invalid| {
+            let name = |column: usize| columns.get(column).map_or("", |column| &*column.name);
+            invalid.fault(charset, |column| format!("the column `{}`", name(column).escape_debug()))
+        })?;
+        let values = values.ok_or(RecordFault::MoreValues { columns: columns.len() })?;
         if values.len() < columns.len() {
             return Err(RecordFault::Values { found: values.len(), columns: columns.len() });
         }
@@ -130,7 +152,7 @@ impl RowParser {
     }
 
     /// Values of the row that `text` begins with; `None` if there are more than `most`.
-    fn row(&mut self, text: &[u8], most: usize) -> Result<Option<Vec<&str>>, RecordFault> {
+    pub(super) fn row(&mut self, text: &[u8], most: usize) -> Result<Option<Vec<&str>>, InvalidRow<'_>> {
         self.text.resize(text.len() + 1, 0);
         self.ends.resize(most + 1, 0);
         let (mut result, _, written, mut count) =
@@ -149,19 +171,43 @@ impl RowParser {
         }
         match result {
             ReadRecordResult::Record if count <= most => {}
-            ReadRecordResult::InputEmpty => return Err(RecordFault::Quote),
+            ReadRecordResult::InputEmpty => return Err(InvalidRow::Quote),
             _ => return Ok(None),
         }
-        let not_utf8 = || {
-            let valid = str::from_utf8(text).map_or_else(|error| error.valid_up_to(), str::len);
-            RecordFault::NotUtf8 { byte: valid + 1 }
+        let invalid = InvalidRow::NotText { text: &self.text, ends: &self.ends };
+        let Ok(values) = str::from_utf8(&self.text[..self.ends.last().copied().unwrap_or(0)]) else {
+            return Err(invalid);
         };
-        let values =
-            str::from_utf8(&self.text[..self.ends.last().copied().unwrap_or(0)]).map_err(|_| not_utf8())?;
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         // The bytes of a character may lie in two values: then neither is UTF-8.
-        let values = starts.zip(&self.ends).map(|(start, end)| values.get(start..*end).ok_or_else(not_utf8));
-        values.collect::<Result<_, _>>().map(Some)
+        let values = starts.zip(&self.ends).map(|(start, end)| values.get(start..*end));
+        values.collect::<Option<_>>().ok_or(invalid).map(Some)
+    }
+}
+
+/// Reason why a row has no values.
+pub(super) enum InvalidRow<'a> {
+    Quote,
+    /// A value cannot be decoded.
+    NotText {
+        text: &'a [u8],
+        ends: &'a [usize],
+    },
+}
+
+impl InvalidRow<'_> {
+    /// Fault of the row, whose columns have these names.
+    fn fault(self, charset: Charset, name_of: impl Fn(usize) -> String) -> RecordFault {
+        let Self::NotText { text, ends } = self else { return RecordFault::Quote };
+        let starts = std::iter::once(0).chain(ends.iter().copied());
+        let values = starts.zip(ends).map(|(start, end)| &text[start..*end]);
+        let invalid = values.enumerate().find_map(|(column, value)| {
+            let valid = str::from_utf8(value).err()?.valid_up_to();
+            Some((column, &value[valid..]))
+        });
+        let (column, at) = invalid.unwrap_or_default();
+        let (what, remedy) = (charset.describe(at), charset.remedy());
+        RecordFault::NotText { what, place: name_of(column), remedy }
     }
 }
 
@@ -227,17 +273,17 @@ mod tests {
     use super::*;
 
     fn parser() -> RowParser {
-        RowParser::new(reader(b','))
+        RowParser::new(b','.into(), reader(b','.into()))
     }
 
     fn columns(header: &str, key: Option<&str>, types: &[(&str, ColumnType)]) -> Result<Columns, String> {
         let types = types.iter().map(|(name, kind)| ((*name).to_owned(), *kind)).collect();
-        parser().columns(header.as_bytes(), key, &types).map_err(|fault| fault.to_string())
+        parser().columns(header.as_bytes(), Charset::Utf8, key, &types).map_err(|fault| fault.to_string())
     }
 
     fn values(header: &str, types: &[(&str, ColumnType)], row: &[u8]) -> Result<Vec<Value>, String> {
         let columns = columns(header, None, types)?;
-        let (_, fields) = parser().values(row, &columns).map_err(|fault| fault.to_string())?;
+        let (_, fields) = parser().values(row, Charset::Utf8, &columns).map_err(|fault| fault.to_string())?;
         Ok(fields.into_iter().map(|field| field.value).collect())
     }
 
@@ -246,9 +292,9 @@ mod tests {
         let columns = columns("a,b", None, &[]).unwrap();
         let mut parser = parser();
         for broken in ["1,\"x", "1,2,3,4,5\n"] {
-            assert!(parser.values(broken.as_bytes(), &columns).is_err());
+            assert!(parser.values(broken.as_bytes(), Charset::Utf8, &columns).is_err());
             // A byte order mark within a table is text.
-            let (_, fields) = parser.values("\u{feff}3,y\n".as_bytes(), &columns).unwrap();
+            let (_, fields) = parser.values("\u{feff}3,y\n".as_bytes(), Charset::Utf8, &columns).unwrap();
             let fields: Vec<Value> = fields.into_iter().map(|field| field.value).collect();
             assert_eq!(fields, [Value::Text("\u{feff}3".to_owned()), Value::Text("y".to_owned())]);
         }
@@ -324,11 +370,11 @@ mod tests {
     fn texts_that_are_not_utf8_are_refused_even_if_their_neighbours_complete_them() {
         assert_eq!(
             values("a,b", &[], b"\xc3,\xa9\n").unwrap_err(),
-            "is not UTF-8: the first invalid byte is number 1"
+            "is not UTF-8: it has the byte 0xc3 in the column `a`; set `encoding`, for example `\"encoding\": \"windows-1252\"`"
         );
         assert_eq!(
             values("a,b", &[], b"a,\xff\n").unwrap_err(),
-            "is not UTF-8: the first invalid byte is number 3"
+            "is not UTF-8: it has the byte 0xff in the column `b`; set `encoding`, for example `\"encoding\": \"windows-1252\"`"
         );
     }
 
@@ -337,7 +383,7 @@ mod tests {
         let format =
             super::super::RecordFormat::rows(b',', BTreeMap::from([("b".to_owned(), ColumnType::Int)]));
         let [first, same, other, again] = ["a,b", "a,\"b\"", "b,a", "a,b"].map(|header| {
-            let columns = format.columns(header.as_bytes()).unwrap();
+            let columns = format.columns(header.as_bytes(), Charset::Utf8, true).unwrap().unwrap();
             assert_eq!(columns.names().collect::<String>(), header.replace(['"', ','], ""));
             columns
         });

@@ -7,11 +7,13 @@ use crc_fast::CrcAlgorithm;
 use csv_core::ReadRecordResult;
 use memchr::memchr;
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{BYTE_ORDER_MARK, Blocks, RangedObject, shown};
+use penstock_storage::{RangedObject, shown};
 
+use super::charset::{Charset, Decoder};
 use super::format::RecordFormat;
 use super::layout::{Layout, reader};
 use super::part::Part;
+use crate::sequence::Sequence;
 
 /// Maximum size of a record, in bytes.
 pub(super) const MAX_RECORD_BYTES: usize = 64 << 20;
@@ -20,7 +22,9 @@ pub(super) const MAX_RECORD_BYTES: usize = 64 << 20;
 pub(super) struct Splitter {
     part: Arc<Part>,
     format: Arc<RecordFormat>,
-    blocks: Blocks,
+    content: Sequence,
+    /// Decoder of the text, once its encoding is known.
+    decoder: Option<Decoder>,
     ends: Ends,
     /// First part of a record that continues in the next block.
     begun: BytesMut,
@@ -28,8 +32,8 @@ pub(super) struct Splitter {
     ended: u64,
     /// Checksums of the blocks so far.
     checksums: Vec<u64>,
-    /// Position of the end of the last complete record.
-    last_end: u64,
+    /// Position of the current record, which is the end of the last complete one.
+    position: u64,
 }
 
 /// A record that is not parsed yet.
@@ -37,7 +41,7 @@ pub(super) struct Splitter {
 pub(super) struct Piece {
     /// Number of the line or row, from 1. Blank lines count as lines, and the header is row 1.
     pub(super) number: u64,
-    /// Position of the record in the object, in bytes.
+    /// Position of the record in the content of the object, in bytes.
     pub(super) start: u64,
     /// Text of the record, with its line end if it has one.
     pub(super) text: Bytes,
@@ -57,33 +61,37 @@ struct RowEnds {
 }
 
 impl Splitter {
-    /// Starts at the beginning of the object, as [`Blocks::new`] does.
+    /// Starts at the beginning of the object, as [`Sequence::new`] does.
     pub(super) fn new(object: RangedObject, format: Arc<RecordFormat>, ahead_bytes: u64) -> Self {
-        let blocks = Blocks::new(object.clone(), ahead_bytes);
+        let content = Sequence::new(object.clone(), ahead_bytes, |_| false);
         let ends = match &format.layout {
             Layout::Lines { .. } => Ends::Lines,
-            Layout::Rows { delimiter, .. } => Ends::Rows(Box::new(RowEnds {
-                reader: reader(*delimiter),
-                values: [0; 4096],
-                ends: [0; 256],
-            })),
+            Layout::Rows { form, .. } => {
+                Ends::Rows(Box::new(RowEnds { reader: reader(*form), values: [0; 4096], ends: [0; 256] }))
+            }
         };
-        let part = Arc::new(Part { object, columns: None });
+        let part = Arc::new(Part { object, charset: Charset::default(), columns: None });
         Self {
             part,
             format,
-            blocks,
+            content,
+            decoder: None,
             ends,
             begun: BytesMut::new(),
             ended: 0,
             checksums: Vec::new(),
-            last_end: 0,
+            position: 0,
         }
     }
 
     /// Bytes of the blocks that are read ahead, including reads in progress.
     pub(super) fn ahead_bytes(&self) -> u64 {
-        self.blocks.ahead_bytes()
+        self.content.ahead_bytes()
+    }
+
+    /// Fault of a compressed object, whose records have no places, once a block was read.
+    pub(super) fn no_places(&self) -> Option<SourceFault> {
+        self.content.no_index()
     }
 
     pub(super) fn format(&self) -> &Arc<RecordFormat> {
@@ -92,7 +100,7 @@ impl Splitter {
 
     /// Position of the end of the last complete record.
     pub(super) fn end_of_last(&self) -> u64 {
-        self.last_end
+        self.position
     }
 
     /// Checksums of the blocks that were read.
@@ -107,14 +115,17 @@ impl Splitter {
 
     /// Returns the records that end in the next block; `None` at the end of the object. Empty if no record ends in the block.
     pub(super) async fn next_block(&mut self) -> Result<Option<Vec<Piece>>, SourceFault> {
-        let start = self.blocks.position();
-        let Some(mut block) = self.blocks.next().await? else { return self.last_record() };
-        self.checksums.push(crc_fast::checksum(CrcAlgorithm::Crc64Nvme, &block));
-        let mut position = start - self.begun.len() as u64;
-        if start == 0 && block.starts_with(BYTE_ORDER_MARK) {
-            block = block.slice(BYTE_ORDER_MARK.len()..);
-            position = BYTE_ORDER_MARK.len() as u64;
-        }
+        let mut block = match &mut self.decoder {
+            Some(decoder) => match self.content.block().await? {
+                None => return self.last_record(),
+                Some(raw) => {
+                    self.checksums.push(crc_fast::checksum(CrcAlgorithm::Crc64Nvme, &raw));
+                    decoder.decode(raw)
+                }
+            },
+            None => self.first_block().await?,
+        };
+        let charset = self.part.charset;
         let mut pieces = Vec::new();
         while let Some(length) = self.ends.find(&block) {
             let mut text = block.split_to(length);
@@ -122,9 +133,10 @@ impl Splitter {
                 self.begun.extend_from_slice(&text);
                 text = self.begun.split().freeze();
             }
-            let next = position + text.len() as u64;
-            pieces.extend(self.end_record(position, text)?);
-            (position, self.last_end) = (next, next);
+            let start = self.position;
+            let next = start + charset.raw_length(&text);
+            pieces.extend(self.end_record(start, text)?);
+            self.position = next;
         }
         if self.begun.len() + block.len() > MAX_RECORD_BYTES {
             let reason = match self.ends {
@@ -137,17 +149,29 @@ impl Splitter {
         Ok(Some(pieces))
     }
 
-    /// Text after the last end of a record, as a record.
-    fn last_record(&mut self) -> Result<Option<Vec<Piece>>, SourceFault> {
-        if self.part.object.size() == 0 {
+    /// Text of the first block, by which the encoding is known. Fails if the object is empty.
+    async fn first_block(&mut self) -> Result<Bytes, SourceFault> {
+        let Some(head) = self.content.block().await? else {
             let (key, store) = (shown(&self.part.object.key), self.part.object.store.name());
             let reason = format!("the object {key} in store `{store}` is empty: was it written in full?");
             return Err(SourceFault::damage(reason));
+        };
+        self.checksums.push(crc_fast::checksum(CrcAlgorithm::Crc64Nvme, &head));
+        let (charset, mark) =
+            Charset::of(&self.format.layout, &head).map_err(|reason| self.part.fault_of(1, &reason))?;
+        self.part = Arc::new(Part { object: self.part.object.clone(), charset, columns: None });
+        self.position = mark as u64;
+        Ok(self.decoder.insert(Decoder::new(charset)).decode(head.slice(mark..)))
+    }
+
+    /// Text after the last end of a record, as a record.
+    fn last_record(&mut self) -> Result<Option<Vec<Piece>>, SourceFault> {
+        if let Some(decoder) = &mut self.decoder {
+            self.begun.extend_from_slice(decoder.take_rest());
         }
         let text = self.begun.split().freeze();
         if !text.is_empty() {
-            let position = self.part.object.size() - text.len() as u64;
-            return Ok(Some(self.end_record(position, text)?.into_iter().collect()));
+            return Ok(Some(self.end_record(self.position, text)?.into_iter().collect()));
         }
         if matches!(self.ends, Ends::Rows(_)) && self.part.columns.is_none() {
             return Err(self.part.fault(1, "is missing: it has the names of the columns"));
@@ -172,13 +196,16 @@ impl Splitter {
             Ends::Rows(_) if is_empty => return Ok(None),
             Ends::Rows(_) => self.ended += 1,
         }
-        let piece = Piece { number: self.ended, start: start + blank as u64, text: text.slice(blank..) };
+        let start = start + self.part.charset.raw_length(&text[..blank]);
+        let piece = Piece { number: self.ended, start, text: text.slice(blank..) };
         if self.part.columns.is_some() {
             return Ok(Some(piece));
         }
-        let columns =
-            self.format.columns(&piece.text).map_err(|reason| self.part.fault(1, &reason.to_string()))?;
-        self.part = Arc::new(Part { object: self.part.object.clone(), columns: Some(columns) });
+        let Part { object, charset, .. } = &*self.part;
+        let columns = self.format.columns(&piece.text, *charset, self.ended == 1);
+        if let Some(columns) = columns.map_err(|reason| self.part.fault_of(self.ended, &reason))? {
+            self.part = Arc::new(Part { object: object.clone(), charset: *charset, columns: Some(columns) });
+        }
         Ok(None)
     }
 }

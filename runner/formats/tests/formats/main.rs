@@ -3,6 +3,7 @@
 
 mod ahead;
 mod archives;
+mod compressed;
 mod copies;
 mod csv;
 mod damage;
@@ -11,6 +12,7 @@ mod labels;
 mod mds;
 mod parquet;
 mod records;
+mod tables;
 mod tar;
 mod tfrecord;
 

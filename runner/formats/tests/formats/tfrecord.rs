@@ -342,13 +342,13 @@ async fn a_compressed_file_is_streamed_but_not_indexed_and_its_damage_is_found()
     assert!(fault.contains("is compressed with bzip2, which is not read: decompress it, or"), "{fault}");
 }
 
-fn gzip(content: &[u8]) -> Vec<u8> {
+pub(crate) fn gzip(content: &[u8]) -> Vec<u8> {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     encoder.write_all(content).unwrap();
     encoder.finish().unwrap()
 }
 
-fn zstd(content: &[u8]) -> Vec<u8> {
+pub(crate) fn zstd(content: &[u8]) -> Vec<u8> {
     zstd::encode_all(content, 3).unwrap()
 }
 

@@ -28,8 +28,25 @@ fn folder() -> tempfile::TempDir {
     }
     let lines: String =
         (0..31).map(|number| format!("{{\"key\": \"{number}\", \"number\": {number}}}\n")).collect();
-    fs::write(folder.path().join("lines.ndjson"), lines).unwrap();
+    fs::write(folder.path().join("lines.ndjson"), &lines).unwrap();
+    fs::write(folder.path().join("lines.ndjson.gz"), gzip(lines.as_bytes())).unwrap();
+    let rows: String = (0..29).map(|number| format!("{number};{number}\n")).collect();
+    fs::write(folder.path().join("rows.csv"), gzip(format!("key;number\n{rows}").as_bytes())).unwrap();
     folder
+}
+
+/// Content in the form of gzip, not made smaller.
+fn gzip(content: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(content.len()).unwrap();
+    let of_byte = |byte: u32| (0..8).fold(byte, |sum, _| (sum >> 1) ^ (0xedb8_8320 * (sum & 1)));
+    let sum = content.iter().fold(!0, |sum: u32, byte| (sum >> 8) ^ of_byte((sum ^ u32::from(*byte)) & 0xff));
+    let mut bytes = b"\x1f\x8b\x08\0\0\0\0\0\0\xff\x01".to_vec();
+    bytes.extend(length.to_le_bytes());
+    bytes.extend((!length).to_le_bytes());
+    bytes.extend(content);
+    bytes.extend((!sum).to_le_bytes());
+    bytes.extend(u32::from(length).to_le_bytes());
+    bytes
 }
 
 fn document(source: &Value, order: &str) -> Value {
@@ -85,7 +102,10 @@ fn runs_over_every_kind_of_source_continue_where_they_stopped() {
         list.clone(),
         json!({ "list": { "store": "here", "suffix": ".txt", "shuffle": true } }),
         records.clone(),
+        json!({ "records": { "store": "here", "key": "lines.ndjson", "limit": 11, "epochs": 2 } }),
         json!({ "records": { "store": "here", "key": "lines.ndjson", "shuffle": true, "limit": 20 } }),
+        json!({ "records": { "store": "here", "shards": "{lines.ndjson.gz,lines.ndjson}", "epochs": 2 } }),
+        json!({ "csv": { "store": "here", "key": "rows.csv", "delimiter": ";", "types": { "number": "int" }, "epochs": 2 } }),
         json!({ "mix": { "sources": { "a": part(&list), "b": part(&json!({ "range": { "count": 9, "shuffle": true } })) }, "epochs": 2 } }),
     ];
     for source in sources {
@@ -117,6 +137,7 @@ fn ranks_of_another_number_continue_from_the_merged_states() {
     for source in [
         json!({ "list": { "store": "here", "suffix": ".txt" } }),
         json!({ "range": { "count": 50, "shuffle": true } }),
+        json!({ "records": { "store": "here", "key": "lines.ndjson" } }),
     ] {
         let document = document(&source, "completion");
         let whole = run(&runtime, &prepared(&runtime, folder.path(), &document), usize::MAX).0;
@@ -141,6 +162,70 @@ fn ranks_of_another_number_continue_from_the_merged_states() {
             }
             assert_eq!(sorted(keys), sorted(whole.clone()), "{source} from {world} to {later}");
         }
+    }
+}
+
+#[test]
+fn ranks_continue_in_compressed_records_each_with_its_own_state() {
+    let (runtime, folder) = (Runtime::new().unwrap(), folder());
+    let source = json!({ "records": { "store": "here", "key": "lines.ndjson.gz", "epochs": 2 } });
+    let document = document(&source, "completion");
+    for (uneven, expected) in [(Uneven::Keep, 62), (Uneven::Drop, 60)] {
+        let mut keys = Vec::new();
+        let mut states = Vec::new();
+        let rank = |rank: u32, world: u32| {
+            let mut prepared = prepared(&runtime, folder.path(), &document);
+            let world = NonZeroU32::new(world).unwrap();
+            prepared.plan.source.traversal.shard = Some(Shard { rank, world, uneven });
+            prepared
+        };
+        for number in 0..3 {
+            let (some, state) = run(&runtime, &rank(number, 3), 2 * number as usize);
+            keys.extend(some);
+            let mut second = rank(number, 3);
+            second.resume(state.clone(), false).unwrap();
+            let (rest, end) = run(&runtime, &second, usize::MAX);
+            keys.extend(rest);
+            assert!(end.settled().balances());
+            states.push(state);
+        }
+        // A tenth of the samples fail in the stage, the same in each run.
+        let whole = (0..3).flat_map(|number| run(&runtime, &rank(number, 3), usize::MAX).0).collect();
+        assert_eq!(sorted(keys), sorted(whole));
+        let made = |rank: &Prepared| run(&runtime, rank, usize::MAX).1.settled().made;
+        assert_eq!((0..3).map(|number| made(&rank(number, 3))).sum::<u64>(), expected);
+        // Positions that are dealt anew are in no order.
+        let mut dealt = rank(0, 2);
+        dealt.resume(Token::merge(states).unwrap(), false).unwrap();
+        let run = runtime.block_on(dealt.start_taken(None, Arc::new(Pool::new(HostMemory)), 4)).unwrap();
+        assert!(matches!(run.take(LONG), Taken::Over));
+        let error = run.wait().snapshot.error.unwrap();
+        assert!(error.contains("is compressed with gzip as a whole"), "{error}");
+    }
+}
+
+#[test]
+fn a_state_of_other_records_is_refused_before_the_first_sample() {
+    let (runtime, folder) = (Runtime::new().unwrap(), folder());
+    for (key, stop, told) in [
+        ("lines.ndjson", 2, "has other files, keys, sizes or bytes than it had"),
+        ("lines.ndjson.gz", 2, "has other files, keys, sizes or bytes than it had"),
+        ("lines.ndjson", 1000, "has 32 samples, and had 31"),
+        ("lines.ndjson.gz", 1000, "has 32 samples, and had 31"),
+    ] {
+        let document = document(&json!({ "records": { "store": "here", "key": key, "epochs": 2 } }), "input");
+        let (_, state) = run(&runtime, &prepared(&runtime, folder.path(), &document), stop);
+        let before = fs::read(folder.path().join(key)).unwrap();
+        let lines: String = (0..32).map(|number| format!("{{\"key\": \"{number}\"}}\n")).collect();
+        let other = if key.ends_with(".gz") { gzip(lines.as_bytes()) } else { lines.into_bytes() };
+        fs::write(folder.path().join(key), other).unwrap();
+        let mut second = prepared(&runtime, folder.path(), &document);
+        second.resume(state, false).unwrap();
+        let run = runtime.block_on(second.start_taken(None, Arc::new(Pool::new(HostMemory)), 4)).unwrap();
+        assert!(matches!(run.take(LONG), Taken::Over));
+        let error = run.wait().snapshot.error.unwrap();
+        assert!(error.contains(told), "{key} after {stop}: {error}");
+        fs::write(folder.path().join(key), before).unwrap();
     }
 }
 

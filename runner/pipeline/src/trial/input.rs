@@ -21,6 +21,9 @@ pub const MAX_INPUT_BYTES: u64 = 1 << 30;
 /// Suffixes of files whose lines are samples.
 const RECORDS: [&str; 2] = [".ndjson", ".jsonl"];
 
+/// Ends of compressed files behind these.
+const COMPRESSED: [&str; 2] = [".gz", ".zst"];
+
 #[derive(Clone, Debug)]
 pub struct FileField {
     pub name: String,
@@ -51,7 +54,7 @@ pub enum InputError {
     TooMany,
 }
 
-/// Reads the samples of files and folders, in order. A line of an NDJSON file (`.ndjson`, `.jsonl`) is a sample as from the
+/// Reads the samples of files and folders, in order. A line of an NDJSON file (`.ndjson`, `.jsonl`, also with `.gz` or `.zst`) is a sample as from the
 /// source `records`; any other file is one sample as from `fetch`, with its content in `field`. A folder means all files in it,
 /// sorted by key.
 pub async fn read_samples(paths: &[PathBuf], field: &FileField) -> Result<Vec<Sample>, InputError> {
@@ -88,7 +91,8 @@ impl Samples<'_> {
 
     /// Reads the file at `place`, the resolved form of the `path` that the user named.
     async fn file(&mut self, path: &Path, key: &str, place: &Path) -> Result<(), InputError> {
-        if RECORDS.iter().any(|end| key.ends_with(end)) {
+        let plain = COMPRESSED.iter().find_map(|end| key.strip_suffix(end)).unwrap_or(key);
+        if RECORDS.iter().any(|end| plain.ends_with(end)) {
             return self.records(path, place).await;
         }
         let unreadable = |source| InputError::Read { path: path.to_owned(), source };

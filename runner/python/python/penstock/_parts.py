@@ -32,6 +32,13 @@ class LabelTable(TypedDict):
     sample_key: NotRequired[str | None]
     #: Part of a sample's key that the table contains: `key` or `stem`.
     match: NotRequired[KeyPart]
+    #: Character between two values, e.g. `;` or a tab. When missing, a comma, or a tab if the key ends with `.tsv`; a table that seems to
+    #: have another one is refused.
+    delimiter: NotRequired[str | None]
+    #: Character around values that contain delimiters or line ends, written twice within them; `None` for none.
+    quote: NotRequired[str | None]
+    #: Encoding of the text.
+    encoding: NotRequired[TextEncoding]
     #: Types of columns by name; columns without a type are texts.
     types: NotRequired[Mapping[str, Any]]
     #: Handling of listed keys that are not in the table: `fail` or `skip`.
@@ -39,6 +46,9 @@ class LabelTable(TypedDict):
 
 
 KeyPart: TypeAlias = Literal["key", "stem"]
+
+
+TextEncoding: TypeAlias = Literal["utf-8", "utf-16", "windows-1252", "latin-1"]
 
 
 Missing: TypeAlias = Literal["fail", "skip"]
@@ -237,7 +247,7 @@ class RecordsSource(TypedDict):
     shards: NotRequired[str | None]
     #: Prefix of the keys of several objects, in the order of their bytes; instead of `key`.
     prefix: NotRequired[str | None]
-    #: Suffix of the keys that start with `prefix`, or a list of them; `.ndjson` when missing.
+    #: Suffix of the keys that start with `prefix`, or a list of them; `.ndjson` when missing, also with `.gz` or `.zst` behind it.
     suffix: NotRequired[Suffix | None]
     #: Member that is the key of the sample. When missing, `key` or else the number of the line.
     sample_key: NotRequired[str | None]
@@ -273,10 +283,17 @@ class TableSource(TypedDict):
     shards: NotRequired[str | None]
     #: Prefix of the keys of several tables, in the order of their bytes; instead of `key`.
     prefix: NotRequired[str | None]
-    #: Suffix of the keys that start with `prefix`, or a list of them; `.csv` or `.tsv` when missing.
+    #: Suffix of the keys that start with `prefix`, or a list of them; `.csv` or `.tsv` when missing, also with `.gz` or `.zst` behind it.
     suffix: NotRequired[Suffix | None]
     #: Column that is the key of the sample. When missing, `key` or else the number of the row.
     sample_key: NotRequired[str | None]
+    #: Character between two values, e.g. `;` or a tab. When missing, a comma in `csv` and a tab in `tsv`, and a table that seems to have
+    #: another one is refused.
+    delimiter: NotRequired[str | None]
+    #: Character around values that contain delimiters or line ends, written twice within them; `None` for none.
+    quote: NotRequired[str | None]
+    #: Encoding of the text.
+    encoding: NotRequired[TextEncoding]
     #: Types of columns by name, e.g. `{"label": "int"}`. Columns without a type are texts.
     types: NotRequired[Mapping[str, Any]]
     #: Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
@@ -973,7 +990,7 @@ def records(
     key: Key of the object in the store.
     shards: Keys of several objects, e.g. `train-{000..127}.ndjson`; instead of `key`.
     prefix: Prefix of the keys of several objects, in the order of their bytes; instead of `key`.
-    suffix: Suffix of the keys that start with `prefix`, or a list of them; `.ndjson` when missing.
+    suffix: Suffix of the keys that start with `prefix`, or a list of them; `.ndjson` when missing, also with `.gz` or `.zst` behind it.
     sample_key: Member that is the key of the sample. When missing, `key` or else the number of the line.
     types: Types of members by name, e.g. `{"score": "float"}`. The types of other members are learnt from the first 10,000 lines or 8
         MiB; with a shuffle, from all lines.
@@ -1003,6 +1020,9 @@ def csv(
     prefix: str | None = None,
     suffix: Suffix | None = None,
     sample_key: str | None = None,
+    delimiter: str | None = None,
+    quote: str | None = "\"",
+    encoding: TextEncoding = "utf-8",
     types: Mapping[str, Any] = {},
     hidden: bool = False,
     links: Links = "all",
@@ -1019,8 +1039,17 @@ def csv(
     key: Key of the table in the store.
     shards: Keys of several tables, e.g. `train-{000..127}.csv`; instead of `key`.
     prefix: Prefix of the keys of several tables, in the order of their bytes; instead of `key`.
-    suffix: Suffix of the keys that start with `prefix`, or a list of them; `.csv` or `.tsv` when missing.
+    suffix: Suffix of the keys that start with `prefix`, or a list of them; `.csv` or `.tsv` when missing, also with `.gz` or `.zst`
+        behind it.
     sample_key: Column that is the key of the sample. When missing, `key` or else the number of the row.
+    delimiter: Character between two values, e.g. `;` or a tab. When missing, a comma in `csv` and a tab in `tsv`, and a table that
+        seems to have another one is refused.
+    quote: Character around values that contain delimiters or line ends, written twice within them; `None` for none.
+    encoding: Encoding of the text.
+      `utf-8`: UTF-8, with or without a byte order mark.
+      `utf-16`: UTF-16. Without a byte order mark, its line ends tell the order of the bytes.
+      `windows-1252`: Windows-1252. The five bytes without a character are faults.
+      `latin-1`: ISO 8859-1: each byte is the character with its number.
     types: Types of columns by name, e.g. `{"label": "int"}`. Columns without a type are texts.
     hidden: Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
     links: Links in a folder that are followed: `all`, or `files` for those to files only.
@@ -1048,6 +1077,9 @@ def tsv(
     prefix: str | None = None,
     suffix: Suffix | None = None,
     sample_key: str | None = None,
+    delimiter: str | None = None,
+    quote: str | None = "\"",
+    encoding: TextEncoding = "utf-8",
     types: Mapping[str, Any] = {},
     hidden: bool = False,
     links: Links = "all",
@@ -1064,8 +1096,17 @@ def tsv(
     key: Key of the table in the store.
     shards: Keys of several tables, e.g. `train-{000..127}.csv`; instead of `key`.
     prefix: Prefix of the keys of several tables, in the order of their bytes; instead of `key`.
-    suffix: Suffix of the keys that start with `prefix`, or a list of them; `.csv` or `.tsv` when missing.
+    suffix: Suffix of the keys that start with `prefix`, or a list of them; `.csv` or `.tsv` when missing, also with `.gz` or `.zst`
+        behind it.
     sample_key: Column that is the key of the sample. When missing, `key` or else the number of the row.
+    delimiter: Character between two values, e.g. `;` or a tab. When missing, a comma in `csv` and a tab in `tsv`, and a table that
+        seems to have another one is refused.
+    quote: Character around values that contain delimiters or line ends, written twice within them; `None` for none.
+    encoding: Encoding of the text.
+      `utf-8`: UTF-8, with or without a byte order mark.
+      `utf-16`: UTF-16. Without a byte order mark, its line ends tell the order of the bytes.
+      `windows-1252`: Windows-1252. The five bytes without a character are faults.
+      `latin-1`: ISO 8859-1: each byte is the character with its number.
     types: Types of columns by name, e.g. `{"label": "int"}`. Columns without a type are texts.
     hidden: Takes keys in folders whose names begin with `.`, and in `__MACOSX`, behind `prefix`, too.
     links: Links in a folder that are followed: `all`, or `files` for those to files only.

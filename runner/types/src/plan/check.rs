@@ -16,7 +16,7 @@ use crate::policy::{Capacity, Concurrency, FailureLimit, Order, Ragged};
 use crate::spec::{
     Consumer, DeviceName, Fetch, LabelOrigin, LabelTable, ListSource, MAX_FAULTS, Millis, MixPart, MixSource,
     ModuleRef, Name, RecordDecoding, RecordForm, RecordsSource, STD_PREFIX, Settings, Sleep, Source, Spec,
-    Stage, Suffix, SuffixOf, TableSource, Wasm, WhenMissing,
+    Stage, Suffix, SuffixOf, TableForm, TableSource, Wasm, WhenMissing,
 };
 use crate::text::{MAX_SHOWN_KEY, printable};
 use crate::traversal::check_weights;
@@ -432,6 +432,22 @@ impl Check<'_> {
                 "set `prefix`, or remove `suffix`",
             );
         }
+        self.table_form(objects.form, place);
+    }
+
+    /// Checks that the delimiter of a table is not its quote.
+    fn table_form(&mut self, form: RecordForm, place: &Pointer) {
+        let RecordForm::Rows(TableForm { delimiter, is_named, quote, .. }) = form else { return };
+        if quote == Some(delimiter) {
+            let name = if is_named { "delimiter" } else { "quote" };
+            let character = char::from(delimiter).escape_debug();
+            let found = format!("`{character}` is both the delimiter and the quote");
+            self.fault(
+                place.key(name),
+                found,
+                "name another character; `\"quote\": null` reads quotes as text",
+            );
+        }
     }
 
     fn labels(&mut self, labels: &LabelTable, place: &Pointer) {
@@ -441,12 +457,31 @@ impl Check<'_> {
         match labels.form() {
             None => {
                 let found = format!("the key `{}` names no form of the table", labels.key);
-                self.fault(place.key("key"), found, "its end is `.csv`, `.tsv`, `.ndjson` or `.jsonl`");
+                let hint = match labels.key.as_str() {
+                    key if key.ends_with(".gz") || key.ends_with(".zst") => {
+                        "decompress it: tables of labels are read by the places of their rows"
+                    }
+                    _ => "its end is `.csv`, `.tsv`, `.ndjson` or `.jsonl`",
+                };
+                self.fault(place.key("key"), found, hint);
             }
-            Some(RecordForm::Lines) if !labels.types.is_empty() => {
-                self.fault(place.key("types"), "values of NDJSON have their types", "remove `types`");
+            Some(RecordForm::Lines) => {
+                if !labels.types.is_empty() {
+                    self.fault(place.key("types"), "values of NDJSON have their types", "remove `types`");
+                }
+                let usual = TableForm::from(b',');
+                let stated =
+                    TableForm::new(b',', labels.delimiter.as_ref(), labels.quote.as_ref(), labels.encoding);
+                let of_tables = [
+                    ("delimiter", stated.is_named),
+                    ("quote", stated.quote != usual.quote),
+                    ("encoding", stated.encoding != usual.encoding),
+                ];
+                for (name, _) in of_tables.iter().filter(|(_, is_stated)| *is_stated) {
+                    self.fault(place.key(name), "NDJSON is no table", format!("remove `{name}`"));
+                }
             }
-            Some(_) => {}
+            Some(form) => self.table_form(form, place),
         }
     }
 

@@ -185,6 +185,71 @@ fn objects_and_labels_are_named_in_one_way_each() {
 }
 
 #[test]
+fn forms_that_no_table_has_are_faults() {
+    let faults =
+        |source: &str| match Spec::read(format!(r#"{{"source": {source}, "stages": []}}"#).as_bytes()) {
+            Ok(_) => check(&format!(r#"{{"source": {source}, "stages": []}}"#)).err().unwrap_or_default(),
+            Err(faults) => faults,
+        };
+    let told = |form: &str| {
+        let found = faults(&format!(r#"{{"csv": {{"store": "tables", "key": "t.csv", {form}}}}}"#));
+        found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    };
+    for (form, fault) in [
+        (r#""delimiter": ";""#, ""),
+        (r#""delimiter": "\t", "quote": null, "encoding": "utf-16""#, ""),
+        (r#""delimiter": "\"", "quote": "'", "encoding": "latin1""#, ""),
+        (r#""delimiter": "\u0001", "encoding": "cp1252""#, ""),
+        (r#""delimiter": ";;""#, "/source/csv/delimiter: "),
+        (r#""delimiter": """#, "/source/csv/delimiter: "),
+        (r#""delimiter": "\n""#, "/source/csv/delimiter: "),
+        (r#""delimiter": "\r""#, "/source/csv/delimiter: "),
+        (r#""delimiter": "\u0000""#, "/source/csv/delimiter: "),
+        (r#""delimiter": "§""#, "/source/csv/delimiter: "),
+        (r#""quote": """#, "/source/csv/quote: "),
+        (r#""quote": "\n""#, "/source/csv/quote: "),
+        (r#""encoding": "utf-7""#, "/source/csv/encoding: "),
+        (
+            r#""delimiter": "\"""#,
+            "/source/csv/delimiter: `\\\"` is both the delimiter and the quote: name another character",
+        ),
+        (
+            r#""quote": ",""#,
+            "/source/csv/quote: `,` is both the delimiter and the quote: name another character",
+        ),
+    ] {
+        let found = told(form);
+        assert!(found.starts_with(fault) && found.is_empty() == fault.is_empty(), "{form}: {found}");
+    }
+    let labels = |rest: &str| {
+        let found =
+            faults(&format!(r#"{{"list": {{"store": "photos", "labels": {{"store": "tables", {rest}}}}}}}"#));
+        found.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(labels(r#""key": "l.csv", "delimiter": ";", "encoding": "utf-16""#), [""; 0]);
+    assert_eq!(
+        labels(r#""key": "l.tsv", "quote": "\t""#),
+        [
+            "/source/list/labels/quote: `\\t` is both the delimiter and the quote: name another character; `\"quote\": null` reads quotes as text"
+        ]
+    );
+    assert_eq!(
+        labels(r#""key": "l.ndjson", "delimiter": ";", "quote": null, "encoding": "utf-16""#),
+        [
+            "/source/list/labels/delimiter: NDJSON is no table: remove `delimiter`",
+            "/source/list/labels/quote: NDJSON is no table: remove `quote`",
+            "/source/list/labels/encoding: NDJSON is no table: remove `encoding`",
+        ]
+    );
+    assert_eq!(
+        labels(r#""key": "l.csv.gz""#),
+        [
+            "/source/list/labels/key: the key `l.csv.gz` names no form of the table: decompress it: tables of labels are read by the places of their rows"
+        ]
+    );
+}
+
+#[test]
 fn fetch_reads_a_field_that_samples_may_have() {
     let told = |source: &str| {
         let document = format!(

@@ -196,6 +196,10 @@ pub struct ObjectKey(String);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceName(String);
 
+/// Character of one byte that separates or encloses the values of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableCharacter(String);
+
 impl Text for Name {
     const WANTED: &'static str =
         "1 to 128 letters, digits, `.`, `_` or `-`, starting with a letter or a digit";
@@ -260,6 +264,15 @@ impl Text for DeviceName {
     }
 }
 
+impl Text for TableCharacter {
+    const WANTED: &'static str = "one ASCII character that is no line end, such as `;`, or `\\t` for a tab";
+    const PATTERN: &'static str = "^[\\u0001-\\u0009\\u000b\\u000c\\u000e-\\u007f]$";
+
+    fn is_valid(text: &str) -> bool {
+        matches!(text.as_bytes(), [byte] if byte.is_ascii() && !matches!(byte, 0 | b'\n' | b'\r'))
+    }
+}
+
 fn read_text<'de, T: Text, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let text = String::deserialize(deserializer)?;
     if T::is_valid(&text) {
@@ -318,7 +331,7 @@ macro_rules! texts {
     )+ };
 }
 
-texts!(Name, ModuleRef, ObjectKey, DeviceName);
+texts!(Name, ModuleRef, ObjectKey, DeviceName, TableCharacter);
 
 impl DeviceName {
     /// True if the name refers to a GPU.

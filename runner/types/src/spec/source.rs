@@ -8,8 +8,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
-use super::bounds::{Name, ObjectKey};
+use super::bounds::{Name, ObjectKey, TableCharacter};
 use super::reading::{Links, OnDamage, Suffix, WhenMissing};
+use super::table::{TableForm, TextEncoding, double_quote, is_double_quote};
 use crate::traversal::{Pick, Shard, Stop, Traversal, TraversalSettings};
 
 /// Source of the samples.
@@ -148,7 +149,8 @@ source! {
         /// Prefix of the keys of several objects, in the order of their bytes; instead of `key`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         prefix: Option<String>,
-        /// Suffix of the keys that start with `prefix`, or a list of them; `.ndjson` when missing.
+        /// Suffix of the keys that start with `prefix`, or a list of them; `.ndjson` when missing, also with `.gz`
+        /// or `.zst` behind it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         suffix: Option<Suffix>,
         /// Member that is the key of the sample. When missing, `key` or else the number of the line.
@@ -191,12 +193,25 @@ source! {
         /// Prefix of the keys of several tables, in the order of their bytes; instead of `key`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         prefix: Option<String>,
-        /// Suffix of the keys that start with `prefix`, or a list of them; `.csv` or `.tsv` when missing.
+        /// Suffix of the keys that start with `prefix`, or a list of them; `.csv` or `.tsv` when missing, also with
+        /// `.gz` or `.zst` behind it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         suffix: Option<Suffix>,
         /// Column that is the key of the sample. When missing, `key` or else the number of the row.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         sample_key: Option<String>,
+        /// Character between two values, e.g. `;` or a tab. When missing, a comma in `csv` and a tab in `tsv`, and a table that seems to have
+        /// another one is refused.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        delimiter: Option<TableCharacter>,
+        /// Character around values that contain delimiters or line ends, written twice within them; `null` for none.
+        #[serde(default = "double_quote", skip_serializing_if = "is_double_quote")]
+        #[schemars(extend("default" = "\""))]
+        quote: Option<TableCharacter>,
+        /// Encoding of the text.
+        #[serde(default, skip_serializing_if = "TextEncoding::is_usual")]
+        #[schemars(extend("default" = TextEncoding::default()))]
+        encoding: TextEncoding,
         /// Types of columns by name, e.g. `{"label": "int"}`. Columns without a type are texts.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         types: BTreeMap<String, ColumnType>,
@@ -258,6 +273,18 @@ pub struct LabelTable {
     /// Part of a sample's key that the table contains: `key` or `stem`.
     #[serde(default, rename = "match")]
     pub matches: KeyPart,
+    /// Character between two values, e.g. `;` or a tab. When missing, a comma, or a tab if the key ends with `.tsv`; a table
+    /// that seems to have another one is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delimiter: Option<TableCharacter>,
+    /// Character around values that contain delimiters or line ends, written twice within them; `null` for none.
+    #[serde(default = "double_quote", skip_serializing_if = "is_double_quote")]
+    #[schemars(extend("default" = "\""))]
+    pub quote: Option<TableCharacter>,
+    /// Encoding of the text.
+    #[serde(default, skip_serializing_if = "TextEncoding::is_usual")]
+    #[schemars(extend("default" = TextEncoding::default()))]
+    pub encoding: TextEncoding,
     /// Types of columns by name; columns without a type are texts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub types: BTreeMap<String, ColumnType>,
@@ -293,8 +320,8 @@ pub enum Missing {
 pub enum RecordForm {
     /// A JSON object on each line.
     Lines,
-    /// A table with a header, whose values are separated by this character.
-    Rows(u8),
+    /// A table with a header.
+    Rows(TableForm),
 }
 
 /// Objects with records that a document names.
@@ -310,6 +337,8 @@ pub struct RecordObjects<'a> {
     pub prefix: Option<&'a str>,
     /// Suffix of keys that start with the prefix, if the document names one.
     pub suffix: Option<&'a Suffix>,
+    /// Suffix of such keys if the document names none.
+    pub usual_suffix: &'static str,
 }
 
 source! {
@@ -635,9 +664,10 @@ impl Source {
                 shards: shards.as_ref(),
                 prefix: prefix.as_deref(),
                 suffix: suffix.as_ref(),
+                usual_suffix: ".ndjson",
             },
-            Self::Csv(table) => table.objects(b','),
-            Self::Tsv(table) => table.objects(b'\t'),
+            Self::Csv(table) => table.objects(b',', ".csv"),
+            Self::Tsv(table) => table.objects(b'\t', ".tsv"),
             _ => return None,
         })
     }
@@ -714,13 +744,15 @@ impl Source {
 }
 
 impl TableSource {
-    fn objects(&self, delimiter: u8) -> RecordObjects<'_> {
+    fn objects(&self, delimiter: u8, usual_suffix: &'static str) -> RecordObjects<'_> {
+        let form = TableForm::new(delimiter, self.delimiter.as_ref(), self.quote.as_ref(), self.encoding);
         RecordObjects {
-            form: RecordForm::Rows(delimiter),
+            form: RecordForm::Rows(form),
             key: self.key.as_ref(),
             shards: self.shards.as_ref(),
             prefix: self.prefix.as_deref(),
             suffix: self.suffix.as_ref(),
+            usual_suffix,
         }
     }
 }
@@ -735,13 +767,17 @@ impl ColumnType {
 impl LabelTable {
     /// Form of the table, which the end of its key names; `None` if it names no form.
     pub fn form(&self) -> Option<RecordForm> {
-        let key = self.key.as_str();
+        let rows = |delimiter| {
+            let (own, quote) = (self.delimiter.as_ref(), self.quote.as_ref());
+            RecordForm::Rows(TableForm::new(delimiter, own, quote, self.encoding))
+        };
         let forms = [
-            (".csv", RecordForm::Rows(b',')),
-            (".tsv", RecordForm::Rows(b'\t')),
+            (".csv", rows(b',')),
+            (".tsv", rows(b'\t')),
             (".ndjson", RecordForm::Lines),
             (".jsonl", RecordForm::Lines),
         ];
+        let key = self.key.as_str();
         forms.into_iter().find(|(end, _)| key.ends_with(end)).map(|(_, form)| form)
     }
 }
@@ -749,12 +785,8 @@ impl LabelTable {
 impl RecordObjects<'_> {
     /// Suffix of the keys that start with the prefix.
     pub fn suffix(&self) -> Suffix {
-        let usual = match self.form {
-            RecordForm::Lines => ".ndjson",
-            RecordForm::Rows(b'\t') => ".tsv",
-            RecordForm::Rows(_) => ".csv",
-        };
-        self.suffix.cloned().unwrap_or_else(|| Suffix::One(usual.to_owned()))
+        let usual = || ["", ".gz", ".zst"].map(|end| format!("{}{end}", self.usual_suffix)).to_vec();
+        self.suffix.cloned().unwrap_or_else(|| Suffix::Several(usual()))
     }
 }
 

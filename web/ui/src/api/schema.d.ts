@@ -3858,6 +3858,21 @@ export interface components {
              * @default key
              */
             match: components["schemas"]["KeyPart"];
+            /**
+             * @description Character between two values, e.g. `;` or a tab. When missing, a comma, or a tab if the key ends with `.tsv`; a table
+             *     that seems to have another one is refused.
+             */
+            delimiter?: string | null;
+            /**
+             * @description Character around values that contain delimiters or line ends, written twice within them; `null` for none.
+             * @default "
+             */
+            quote: string | null;
+            /**
+             * @description Encoding of the text.
+             * @default utf-8
+             */
+            encoding: components["schemas"]["TextEncoding"];
             /** @description Types of columns by name; columns without a type are texts. */
             types?: {
                 [key: string]: components["schemas"]["ColumnType"];
@@ -3870,6 +3885,8 @@ export interface components {
         };
         /** @description Part of a listed key. */
         KeyPart: "key" | "stem";
+        /** @description Encoding of the text of a table. */
+        TextEncoding: "utf-8" | "utf-16" | "windows-1252" | "latin-1";
         /** @description Type of the values in a column of a table. */
         ColumnType: "text" | "int" | "float" | "bool";
         /** @description Handling of listed keys that are not in a table of labels. */
@@ -4224,7 +4241,10 @@ export interface components {
             shards?: string | null;
             /** @description Prefix of the keys of several objects, in the order of their bytes; instead of `key`. */
             prefix?: string | null;
-            /** @description Suffix of the keys that start with `prefix`, or a list of them; `.ndjson` when missing. */
+            /**
+             * @description Suffix of the keys that start with `prefix`, or a list of them; `.ndjson` when missing, also with `.gz`
+             *     or `.zst` behind it.
+             */
             suffix?: components["schemas"]["Suffix"] | null;
             /** @description Member that is the key of the sample. When missing, `key` or else the number of the line. */
             sample_key?: string | null;
@@ -4286,10 +4306,28 @@ export interface components {
             shards?: string | null;
             /** @description Prefix of the keys of several tables, in the order of their bytes; instead of `key`. */
             prefix?: string | null;
-            /** @description Suffix of the keys that start with `prefix`, or a list of them; `.csv` or `.tsv` when missing. */
+            /**
+             * @description Suffix of the keys that start with `prefix`, or a list of them; `.csv` or `.tsv` when missing, also with
+             *     `.gz` or `.zst` behind it.
+             */
             suffix?: components["schemas"]["Suffix"] | null;
             /** @description Column that is the key of the sample. When missing, `key` or else the number of the row. */
             sample_key?: string | null;
+            /**
+             * @description Character between two values, e.g. `;` or a tab. When missing, a comma in `csv` and a tab in `tsv`, and a table that seems to have
+             *     another one is refused.
+             */
+            delimiter?: string | null;
+            /**
+             * @description Character around values that contain delimiters or line ends, written twice within them; `null` for none.
+             * @default "
+             */
+            quote: string | null;
+            /**
+             * @description Encoding of the text.
+             * @default utf-8
+             */
+            encoding: components["schemas"]["TextEncoding"];
             /** @description Types of columns by name, e.g. `{"label": "int"}`. Columns without a type are texts. */
             types?: {
                 [key: string]: components["schemas"]["ColumnType"];
