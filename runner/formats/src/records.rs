@@ -7,6 +7,7 @@ mod in_order;
 mod json;
 mod kinds;
 mod layout;
+mod lenient;
 mod numbered;
 mod part;
 mod rows;

@@ -31,6 +31,9 @@ pub struct RecordFormat {
     pub(super) damage: Damage,
 }
 
+/// Warning of lines with escapes such as `\ud83d` without their other half.
+const HALVES: &str = "lines with half of a surrogate pair, which became U+FFFD";
+
 /// Columns of the header read last. Most tables of a data set have the same: these are kept once, and their names are equal at a glance, since they
 /// are the same text in memory.
 #[derive(Clone, Debug, Default)]
@@ -198,7 +201,10 @@ impl RecordFormat {
     ) -> Result<Sample, RecordFault> {
         let (key, fields) = match (&part.columns, &mut parser.rows) {
             (Some(columns), Some(rows)) => rows.values(text, part.charset, columns)?,
-            _ => members(text, self.key_name(), self.types(), &mut parser.names)?,
+            _ => {
+                let mut repaired = |_| self.damage.warn(HALVES, &format!("{}:{number}", part.object.key));
+                members(text, self.key_name(), self.types(), &mut parser.names, &mut repaired)?
+            }
         };
         let key = match key {
             Some(key) => key,

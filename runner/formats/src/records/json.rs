@@ -10,6 +10,7 @@ use serde_json::{Map, Value as Json};
 
 use super::delimiter::{in_words, setting};
 use super::layout::{KeyAndFields, MAX_COLUMNS, SAMPLE_KEY};
+use super::lenient::{Lenient, Special};
 use super::rows::{self, whole_number};
 use super::written::{MAX_EXACT, is_huge, is_inexact, member};
 
@@ -116,7 +117,7 @@ impl RecordFault {
 /// other members become fields, in their order: strings become texts, integers ints, other numbers reals, booleans become ints (0
 /// or 1), arrays and objects become texts that contain their JSON. A member that is null is omitted.
 pub fn sample_of(line: &[u8], number: u64, origin: Origin) -> Result<Sample, RecordFault> {
-    let (key, fields) = members(line, SAMPLE_KEY, &BTreeMap::new(), &mut Names::default())?;
+    let (key, fields) = members(line, SAMPLE_KEY, &BTreeMap::new(), &mut Names::default(), &mut |_| {})?;
     Ok(Sample { key: key.unwrap_or_else(|| number.to_string().into()), origin, fields })
 }
 
@@ -136,12 +137,14 @@ impl Names {
     }
 }
 
-/// Key and fields of the JSON object `line`, whose member `key_name` is the key. Members in `types` get their type.
+/// Key and fields of the JSON object `line`, whose member `key_name` is the key. Members in `types` get their type. Calls `repaired` with the
+/// number of halves of surrogate pairs that became U+FFFD, if there are any.
 pub(super) fn members(
     line: &[u8],
     key_name: &str,
     types: &BTreeMap<String, ColumnType>,
     names: &mut Names,
+    repaired: &mut dyn FnMut(u64),
 ) -> Result<KeyAndFields, RecordFault> {
     let text = str::from_utf8(line.trim_ascii_end())
         .map_err(|error| RecordFault::NotUtf8 { byte: error.valid_up_to() + 1 })?;
@@ -149,8 +152,24 @@ pub(super) fn members(
     if text.len() > MAX_NODES && JsonSize::of(text.as_bytes()).nodes() > MAX_NODES {
         return Err(RecordFault::TooMany);
     }
-    let members: Map<String, Json> = serde_json::from_str(text).map_err(|error| not_json(&error))?;
+    let lenient;
+    let (text, members, special) = match serde_json::from_str::<Map<String, Json>>(text) {
+        Ok(members) => (text, members, &NONE),
+        Err(_) => {
+            lenient = Lenient::of(text);
+            let members = serde_json::from_str(&lenient.json);
+            let members = members.map_err(|error| not_json(&error, lenient.misspelt.as_deref()))?;
+            if lenient.halves > 0 {
+                repaired(lenient.halves);
+            }
+            (lenient.written.as_str(), members, &lenient.special)
+        }
+    };
     let key = match members.get(key_name) {
+        Some(_) if special.contains_key(key_name) => {
+            let found = special[key_name].written();
+            return Err(RecordFault::Key { name: key_name.to_owned(), found: shown_value(&found) });
+        }
         None | Some(Json::Null) => None,
         Some(Json::String(key)) if !key.is_empty() => Some(Arc::from(key.as_str())),
         Some(Json::Number(key)) if !key.is_f64() => Some(Arc::from(key.to_string())),
@@ -160,15 +179,42 @@ pub(super) fn members(
     let others = members.into_iter().filter(|(name, _)| name != key_name);
     for (place, (name, member)) in others.enumerate() {
         let shared = names.shared(place, &name);
-        let value = match types.get(&name) {
-            None => value_of(text, &name, member)?,
-            Some(kind) => typed(*kind, text, &name, member)?,
+        let value = match (types.get(&name), special.get(&name)) {
+            (None, None) => value_of(text, &name, member)?,
+            (Some(kind), None) => typed(*kind, text, &name, member)?,
+            (kind, Some(special)) => Some(special.value(kind.copied(), &name)?),
         };
         if let Some(value) = value {
             fields.push(Field { name: shared, value });
         }
     }
     Ok((key, fields))
+}
+
+/// Members of a line of JSON that hold numbers which JSON lacks.
+static NONE: BTreeMap<String, Special> = BTreeMap::new();
+
+impl Special {
+    fn written(&self) -> String {
+        match self {
+            Self::Nested(written) => written.clone(),
+            Self::Real(real) if real.is_nan() => "NaN".to_owned(),
+            Self::Real(real) => (if *real > 0.0 { "Infinity" } else { "-Infinity" }).to_owned(),
+        }
+    }
+
+    /// Value of the member `name`, with the type that the document gives it.
+    fn value(&self, kind: Option<ColumnType>, name: &str) -> Result<Value, RecordFault> {
+        match (kind, self) {
+            (None | Some(ColumnType::Float), Self::Real(real)) => Ok(Value::Real(*real)),
+            (None | Some(ColumnType::Text), special) => Ok(Value::Text(special.written())),
+            (Some(kind), special) => Err(RecordFault::Member {
+                name: name.to_owned(),
+                kind: kind.name(),
+                found: shown_value(&special.written()),
+            }),
+        }
+    }
 }
 
 /// Value of a member of the line `line`; `None` if it is missing.
@@ -262,17 +308,27 @@ fn typed(kind: ColumnType, line: &str, name: &str, value: Json) -> Result<Option
     }))
 }
 
-fn not_json(error: &serde_json::Error) -> RecordFault {
-    let reason = without_place(error);
-    RecordFault::NotJson(match error.column() {
-        0 => reason,
-        column => format!("{reason}, at column {column}"),
-    })
+/// Fault of a line that is no JSON; `misspelt` is a word in it that looks like a number.
+fn not_json(error: &serde_json::Error, misspelt: Option<&str>) -> RecordFault {
+    let mut reason = without_place(error);
+    if error.column() > 0 {
+        reason = format!("{reason}, at column {}", error.column());
+    }
+    if let Some(word) = misspelt {
+        let word = printable(word, MAX_SHOWN_NUMBER);
+        reason = format!(
+            "{reason}; is `{word}` a number? only `NaN`, `Infinity` and `-Infinity` are, as Python writes them"
+        );
+    }
+    RecordFault::NotJson(reason)
 }
 
 fn short(json: &Json) -> String {
+    shown_value(&json.to_string())
+}
+
+fn shown_value(text: &str) -> String {
     const MOST_CHARS: usize = 40;
-    let text = json.to_string();
     match text.char_indices().nth(MOST_CHARS) {
         Some((end, _)) => format!("`{}`...", &text[..end]),
         None => format!("`{text}`"),
@@ -376,6 +432,7 @@ mod tests {
                 SAMPLE_KEY,
                 &types,
                 &mut Names::default(),
+                &mut |_| {},
             );
             found.map(|(_, fields)| fields[0].value.clone()).map_err(|fault| fault.to_string())
         };
@@ -400,6 +457,75 @@ mod tests {
         for number in ["18446744073709551617", "[10000000000000000000000000]"] {
             assert_eq!(read(Text, number), Ok(Value::Text(number.to_owned())));
         }
+    }
+
+    #[test]
+    fn numbers_that_json_lacks_are_read_as_by_python() {
+        let read = |line: &str, kind: Option<ColumnType>| {
+            let types = kind.into_iter().map(|kind| ("n".to_owned(), kind)).collect();
+            let found = members(line.as_bytes(), SAMPLE_KEY, &types, &mut Names::default(), &mut |_| {});
+            let value = found.map(|(_, fields)| {
+                fields.into_iter().find(|field| &*field.name == "n").map(|field| field.value)
+            });
+            value.map_err(|fault| fault.to_string())
+        };
+        let real = |line: &str| match read(line, None).unwrap() {
+            Some(Value::Real(real)) => real,
+            other => panic!("{line}: {other:?}"),
+        };
+        assert!(real(r#"{"n": NaN}"#).is_nan());
+        assert!(real(r#"{"m": [1, NaN], "n" :NaN, "o": "\udc00"}"#).is_nan());
+        assert_eq!(real(r#"{"n":Infinity}"#), f64::INFINITY);
+        assert_eq!(real("{\"n\":\t-Infinity }"), f64::NEG_INFINITY);
+        // Of members with one name, the last one counts.
+        assert_eq!(real(r#"{"n": NaN, "n": 1.5}"#), 1.5);
+        assert!(real(r#"{"n": 1.5, "\u006e": NaN}"#).is_nan());
+        let text = |text: &str| Ok(Some(Value::Text(text.to_owned())));
+        assert_eq!(read(r#"{"n": [1, {"a": -Infinity}]}"#, None), text(r#"[1, {"a": -Infinity}]"#));
+        assert_eq!(read(r#"{"n": ["NaN", "\ud800"], "m": NaN}"#, None), text("[\"NaN\",\"\u{fffd}\"]"));
+        assert_eq!(read(r#"{"n": ["\ud800", NaN]}"#, None), text(r#"["\ufffd", NaN]"#));
+        assert_eq!(read(r#"{"n": NaN}"#, Some(ColumnType::Text)), text("NaN"));
+        assert!(
+            matches!(read(r#"{"n": NaN}"#, Some(ColumnType::Float)), Ok(Some(Value::Real(real))) if real.is_nan())
+        );
+        for (kind, name) in [(ColumnType::Int, "int"), (ColumnType::Bool, "bool")] {
+            assert_eq!(
+                read(r#"{"n": -Infinity}"#, Some(kind)),
+                Err(format!("has `-Infinity` as the member `n`, which is no `{name}`"))
+            );
+        }
+        assert!(
+            read(r#"{"n": [NaN]}"#, Some(ColumnType::Float))
+                .unwrap_err()
+                .contains("has `[NaN]` as the member `n`")
+        );
+        assert!(sample(r#"{"key": NaN}"#).unwrap_err().contains("has the `key` `NaN`; expected"));
+        for word in ["nan", "NAN", "-NaN", "+NaN", "inf", "Inf", "-inf", "infinity", "+Infinity", "-infinity"]
+        {
+            for line in [format!(r#"{{"n": {word}}}"#), format!(r#"{{"n": [NaN, {word}]}}"#)] {
+                let fault = read(&line, None).unwrap_err();
+                assert!(
+                    fault.contains(&format!(
+                        "is `{word}` a number? only `NaN`, `Infinity` and `-Infinity` are"
+                    )),
+                    "{fault}"
+                );
+            }
+        }
+        for line in [
+            r#"{NaN: 1}"#,
+            r#"{"n" NaN}"#,
+            r#"{"n": NaN NaN}"#,
+            r#"{"n": NaN"#,
+            "NaN",
+            "[NaN]",
+            r#"{"n": - Infinity}"#,
+            r#"{"n": NaNs}"#,
+        ] {
+            assert!(sample(line).is_err(), "{line}");
+        }
+        // The place of another fault is that in the line.
+        assert!(sample(r#"{"n": NaN, "m": }"#).unwrap_err().ends_with("expected value, at column 17"));
     }
 
     #[test]

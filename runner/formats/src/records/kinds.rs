@@ -9,6 +9,7 @@ use penstock_types::spec::ColumnType;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::json::{MAX_NODES, is_beyond, is_zero};
+use super::lenient::Lenient;
 use super::written::is_huge;
 
 /// Type of a member's value.
@@ -40,9 +41,17 @@ pub(super) fn learn(
     at: &dyn Fn() -> String,
 ) -> Result<(), TypeFault> {
     let Ok(text) = str::from_utf8(line.trim_ascii_end()) else { return Ok(()) };
-    let mut json = serde_json::Deserializer::from_str(text);
-    let members = json.deserialize_map(Line { key, types });
-    let (Ok(members), Ok(())) = (members, json.end()) else { return Ok(()) };
+    let lenient;
+    let members = match kinds(text, key, types) {
+        Some(members) => members,
+        None => {
+            lenient = Lenient::of(text);
+            match kinds(&lenient.json, key, types) {
+                Some(members) => members,
+                None => return Ok(()),
+            }
+        }
+    };
     let fails = |(name, kind): &(Cow<'_, str>, Kind)| match kind {
         Kind::Unclear(real) => is_beyond(text, name, *real),
         Kind::Beyond => true,
@@ -62,6 +71,17 @@ pub(super) fn learn(
         learner.see(&name, kind, number, at)?;
     }
     Ok(())
+}
+
+/// Types of the members of a JSON object; `None` if it is none.
+fn kinds<'a>(
+    text: &'a str,
+    key: &'a str,
+    types: &'a BTreeMap<String, ColumnType>,
+) -> Option<Vec<(Cow<'a, str>, Kind)>> {
+    let mut json = serde_json::Deserializer::from_str(text);
+    let members = json.deserialize_map(Line { key, types });
+    members.ok().filter(|_| json.end().is_ok())
 }
 
 /// Type of the fields that a column or member of this type becomes.
@@ -206,6 +226,10 @@ mod tests {
         }
         let real = learnt(&[r#"{"a": 1e25, "b": "x"}"#, other]).finish(true);
         assert_eq!(real.fields[0].kind, FieldType::Real);
+        for special in ["NaN", "Infinity", "-Infinity"] {
+            let fields = learnt(&[one, &format!(r#"{{"a": {special}, "b": "\ud800"}}"#)]).finish(true).fields;
+            assert_eq!((fields[0].kind, fields[0].optional), (FieldType::Real, Some(false)), "{special}");
+        }
         for (zero, kind) in [("-0", FieldType::Int), ("-0.0", FieldType::Real), ("-0e0", FieldType::Real)] {
             let fields = learnt(&[&format!(r#"{{"a": {zero}}}"#)]).finish(true).fields;
             assert_eq!(fields[0].kind, kind, "{zero}");

@@ -27,10 +27,7 @@ pub(super) fn member<'a>(line: &'a str, name: &str) -> Option<&'a str> {
         let mut next = at + 1;
         match byte {
             b'"' => {
-                while bytes.get(next).is_some_and(|byte| *byte != b'"') {
-                    next += if bytes[next] == b'\\' { 2 } else { 1 };
-                }
-                next += 1;
+                next = after_string(bytes, at);
                 if depth == 1 && start.is_none() {
                     label = line.get(at..next)?;
                 }
@@ -51,6 +48,15 @@ pub(super) fn member<'a>(line: &'a str, name: &str) -> Option<&'a str> {
         at = next;
     }
     found.map(str::trim)
+}
+
+/// Place behind the text in quotes that begins at `start`; behind the end of a line in which it does not end.
+pub(super) fn after_string(bytes: &[u8], start: usize) -> usize {
+    let mut next = start + 1;
+    while bytes.get(next).is_some_and(|byte| *byte != b'"') {
+        next += if bytes[next] == b'\\' { 2 } else { 1 };
+    }
+    next + 1
 }
 
 #[cfg(test)]

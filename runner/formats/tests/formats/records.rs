@@ -8,8 +8,9 @@ use penstock_engine::item::{Sample, Value};
 use penstock_engine::numbered::NumberedSource;
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_engine::typed::Typing;
-use penstock_formats::{RecordFormat, RecordSource, Shards, record_samples};
+use penstock_formats::{Damage, RecordFormat, RecordSource, Shards, record_samples};
 use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore};
+use penstock_types::spec::{FillValue, WhenMissing};
 use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings, Uneven};
 use proptest::prelude::*;
 
@@ -131,6 +132,70 @@ async fn an_object_of_blank_lines_has_no_samples_and_no_endless_epochs() {
         let settings = TraversalSettings { shuffle, epochs: None, ..TraversalSettings::IN_ORDER };
         let found = read(&store, settings).await;
         assert!(found.keys().is_empty() && found.ends.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn numbers_that_json_lacks_make_a_field_float_and_are_not_missing() {
+    let text =
+        b"{\"n\": 1}\n{\"n\": NaN}\n{\"n\": -Infinity, \"m\": [NaN]}\n{\"n\": null}\n{\"n\": Infinity}\n";
+    let (_folder, store) = file(text);
+    for settings in [TraversalSettings::IN_ORDER, SHUFFLED] {
+        let missing = [("n".to_owned(), WhenMissing::Value(FillValue::Real(7.5)))].into();
+        let typing = Typing { missing, ..Typing::default() };
+        let format = RecordFormat::lines([].into());
+        let source: Box<dyn Source> = match settings.shuffle {
+            true => {
+                let open =
+                    typing.samples(record_samples(store.clone(), one("lines.ndjson"), format, u64::MAX));
+                Box::new(NumberedSource::new(open, settings, 0))
+            }
+            false => {
+                Box::new(RecordSource::new(store.clone(), one("lines.ndjson"), format, settings, typing))
+            }
+        };
+        let mut found = drain_boxed(source).await;
+        assert!(found.fault.is_none(), "{:?}", found.fault);
+        found.samples.sort_by_key(|sample| sample.origin.index);
+        let reals: Vec<f64> = found
+            .samples
+            .iter()
+            .map(|sample| match sample.field("n") {
+                Some(Value::Real(real)) => *real,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert!(reals[1].is_nan());
+        assert_eq!([reals[0], reals[2], reals[3], reals[4]], [1.0, f64::NEG_INFINITY, 7.5, f64::INFINITY]);
+        assert_eq!(found.samples[2].field("m"), Some(&Value::Text("[NaN]".to_owned())));
+    }
+}
+
+#[tokio::test]
+async fn halves_of_surrogate_pairs_become_replacement_characters_and_are_warned_of_once() {
+    let text = br#"{"a": "\ud83d\ude00"}
+{"a": "\ud83d\n"}
+{"\ude00": "x", "a": "\ude00\ud83d"}
+{"a": "y", "b": ["\ud800", NaN]}
+"#;
+    let (_folder, store) = file(text);
+    for settings in [TraversalSettings::IN_ORDER, SHUFFLED] {
+        let damage = Damage::default();
+        let format = RecordFormat::lines([].into()).with_damage(damage.clone());
+        let settings = TraversalSettings { epochs: NonZeroU32::new(2), ..settings };
+        let mut found = drain_boxed(records(&store, one("lines.ndjson"), format, settings)).await;
+        found.samples.sort_by_key(|sample| (sample.origin.epoch, sample.origin.index));
+        let texts: Vec<_> =
+            found.samples[..4].iter().map(|sample| sample.field("a").unwrap().clone()).collect();
+        let expected = ["😀", "\u{fffd}\n", "\u{fffd}\u{fffd}", "y"];
+        assert_eq!(texts, expected.map(|text| Value::Text(text.to_owned())));
+        assert!(found.samples[2].field("\u{fffd}").is_some());
+        let warnings = damage.notes.warnings("0:records").join("\n");
+        let start = "the source `0:records`: lines with half of a surrogate pair, which became U+FFFD: 3 (`lines.ndjson:";
+        assert!(warnings.starts_with(start), "{warnings}");
+        for line in 2..=4 {
+            assert!(warnings.contains(&format!("`lines.ndjson:{line}`")), "{warnings}");
+        }
     }
 }
 
