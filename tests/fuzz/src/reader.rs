@@ -21,6 +21,7 @@ use penstock_formats::{
     IndexKind, RecordFormat, RecordSource, SampleIndex, Selection, Shards, record_samples,
 };
 use penstock_storage::{BoundedStore, MemoryStore};
+use penstock_types::spec::{TableForm, TextEncoding};
 use penstock_types::traversal::TraversalSettings;
 use tokio::runtime::{Builder, Runtime};
 
@@ -124,24 +125,35 @@ async fn read(format: &str, input: &[u8]) -> usize {
         }
         "csv" | "ndjson" => {
             put(KEY, input.to_vec()).await;
-            let form = || match format {
-                "csv" => RecordFormat::rows(b',', [].into()),
-                _ => RecordFormat::lines([].into()),
+            let formats = match format {
+                "csv" => {
+                    vec![RecordFormat::rows(b',', [].into()), RecordFormat::rows(form(input), [].into())]
+                }
+                _ => vec![RecordFormat::lines([].into())],
             };
-            let stream = RecordSource::new(
-                store.clone(),
-                object(),
-                form(),
-                TraversalSettings::IN_ORDER,
-                Typing::default(),
-            );
-            let streamed = drain(Box::new(stream.within(MOST_BYTES))).await;
-            let samples =
-                Typing::default().samples(record_samples(store.clone(), object(), form(), MOST_BYTES));
-            compare_order(streamed, drain(numbered(samples, TraversalSettings::IN_ORDER)).await)
+            let mut compared = 0;
+            for format in formats {
+                let settings = TraversalSettings::IN_ORDER;
+                let stream =
+                    RecordSource::new(store.clone(), object(), format.clone(), settings, Typing::default());
+                let streamed = drain(Box::new(stream.within(MOST_BYTES))).await;
+                let samples =
+                    Typing::default().samples(record_samples(store.clone(), object(), format, MOST_BYTES));
+                compared += compare_order(streamed, drain(numbered(samples, settings)).await);
+            }
+            compared
         }
         other => panic!("no format `{other}`"),
     }
+}
+
+/// A form of tables that the input chooses.
+fn form(input: &[u8]) -> TableForm {
+    use TextEncoding::{Latin1, Utf8, Utf16, Windows1252};
+    let number = input.len();
+    let delimiter = [b';', b'\t', b','][number / 4 % 3];
+    let quote = [Some(b'"'), Some(b'\''), None][number / 12 % 3];
+    TableForm { delimiter, is_named: true, quote, encoding: [Utf16, Windows1252, Latin1, Utf8][number % 4] }
 }
 
 fn numbered(open: Open, settings: TraversalSettings) -> Box<dyn Source> {
