@@ -7,20 +7,76 @@ use penstock_guest::prelude::*;
 
 use crate::image::Image;
 use crate::jpeg::{self, Pixels};
-use crate::step::Size;
+use crate::step::{MAX_PIXELS, Size};
 use crate::view::View;
 use orientation::Orientation;
 
 mod bmp;
 mod bmp_runs;
 mod gif;
+mod named;
 pub(crate) mod orientation;
 mod png;
 mod png_metadata;
 mod webp;
 
-/// Memory that an image may take, in bytes, with its file: less than the memory of a stage by default.
-const MAX_BYTES: u64 = 200 << 20;
+/// Limits of an image.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Maximum number of decoded pixels.
+    pub pixels: u64,
+    /// Memory that an image may take, in bytes, with its file.
+    bytes: u64,
+}
+
+impl Limits {
+    /// Limits for the param `max_pixels`. The memory is less than that of a stage by default, and grows with the pixels beyond
+    /// the default.
+    pub(crate) fn of(max_pixels: u32) -> Self {
+        let pixels = u64::from(max_pixels);
+        Self { pixels, bytes: (200 << 20) * pixels.max(MAX_PIXELS) / MAX_PIXELS }
+    }
+
+    /// Size of an image whose pixels are all decoded, with this many bytes of memory for each. Fails if it takes too much.
+    fn check(self, file: &[u8], width: u64, height: u64, bytes_per_pixel: u64) -> Result<Size> {
+        let size = Size::of(width, height)?;
+        // Addresses of WebAssembly have 32 bits, and the product may have more.
+        let pixels = width.saturating_mul(height);
+        self.check_pixels(size, pixels)?;
+        self.ensure_fits(file, pixels * bytes_per_pixel)?;
+        Ok(size)
+    }
+
+    /// Fails if of an image of this size too many pixels are decoded.
+    pub(crate) fn check_pixels(self, Size { width, height }: Size, decoded: u64) -> Result<()> {
+        let limit = self.pixels;
+        let all = u64::from(width) * u64::from(height);
+        ensure!(
+            decoded <= limit,
+            "the image is too large: {}{width} x {height} pixels, more than `max_pixels`, {limit}",
+            if decoded < all { format!("{decoded} of its ") } else { String::new() }
+        );
+        Ok(())
+    }
+
+    /// Fails if a file and this number of bytes take too much memory.
+    pub(crate) fn ensure_fits(self, file: &[u8], bytes: u64) -> Result<()> {
+        let bytes = bytes + file.len() as u64;
+        ensure!(
+            bytes <= self.bytes,
+            "the image is too large: it takes {} MiB of memory, more than the {} for `max_pixels` of {}; raise it with `memory_mib`",
+            bytes >> 20,
+            self.bytes >> 20,
+            self.pixels
+        );
+        Ok(())
+    }
+
+    /// Memory that a decoder may take by itself, in bytes.
+    fn own_bytes(self) -> usize {
+        usize::try_from(self.bytes / 3).unwrap_or(usize::MAX)
+    }
+}
 
 /// Format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,25 +96,27 @@ pub(crate) struct File<'a> {
     pub stored: Size,
     /// Change from the stored image to the shown one.
     pub orientation: Orientation,
+    pub limits: Limits,
 }
 
 impl<'a> File<'a> {
     /// Reads the header. The orientation is read from the metadata only with `orient`.
-    pub(crate) fn open(bytes: &'a [u8], orient: bool) -> Result<Self> {
+    pub(crate) fn open(bytes: &'a [u8], orient: bool, limits: Limits) -> Result<Self> {
         let format = Format::of(bytes)?;
         let (stored, orientation) = match format {
             Format::Jpeg => jpeg::header(bytes)?,
-            Format::Png if orient => (png::header(bytes)?, png_metadata::orientation(bytes)?),
-            Format::Png => (png::header(bytes)?, Orientation::default()),
-            Format::WebP => webp::header(bytes)?,
-            Format::Gif => (gif::header(bytes)?, Orientation::default()),
-            Format::Bmp => (bmp::header(bytes)?, Orientation::default()),
+            Format::Png if orient => (png::header(bytes, limits)?, png_metadata::orientation(bytes)?),
+            Format::Png => (png::header(bytes, limits)?, Orientation::default()),
+            Format::WebP => webp::header(bytes, limits)?,
+            Format::Gif => (gif::header(bytes, limits)?, Orientation::default()),
+            Format::Bmp => (bmp::header(bytes, limits)?, Orientation::default()),
         };
         Ok(Self {
             bytes,
             format,
             stored,
             orientation: if orient { orientation } else { Orientation::default() },
+            limits,
         })
     }
 
@@ -67,21 +125,27 @@ impl<'a> File<'a> {
         if self.orientation.transpose { self.stored.turned() } else { self.stored }
     }
 
+    /// Fails if too many pixels are decoded for a view of a JPEG at its size divided by `shrink`.
+    pub(crate) fn check_view(&self, view: &View, shrink: u32) -> Result<()> {
+        let pixels = view.crop.size().pixels() as u64 / u64::from(shrink).pow(2);
+        self.limits.check_pixels(self.stored, pixels)
+    }
+
     /// Decodes the stored image.
     pub(crate) fn decode(&self) -> Result<Image> {
         match self.format {
             Format::Jpeg => self.view_of_jpeg(&View::whole(self.stored), 1, false),
-            Format::Png => png::decode(self.bytes),
-            Format::WebP => webp::decode(self.bytes),
-            Format::Gif => gif::decode(self.bytes),
-            Format::Bmp => bmp::decode(self.bytes),
+            Format::Png => png::decode(self.bytes, self.limits),
+            Format::WebP => webp::decode(self.bytes, self.limits),
+            Format::Gif => gif::decode(self.bytes, self.limits),
+            Format::Bmp => bmp::decode(self.bytes, self.limits),
         }
     }
 
     /// Decodes a view of the stored image of a JPEG; `shrink` and `draft` are those of [`jpeg::decode`].
     pub(crate) fn view_of_jpeg(&self, view: &View, shrink: u32, draft: bool) -> Result<Image> {
         let mut pixels = vec![0; 3 * view.size().pixels()];
-        jpeg::decode(self.bytes, view, shrink, draft, &mut Pixels::Bytes(&mut pixels))?;
+        jpeg::decode(self.bytes, view, shrink, draft, self.limits, &mut Pixels::Bytes(&mut pixels))?;
         Ok(Image { size: view.size(), channels: 3, pixels })
     }
 }
@@ -97,13 +161,7 @@ impl Format {
             [b'B', b'M', ..] => Self::Bmp,
             _ => {
                 let start: Vec<String> = bytes.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-                let known = match bytes {
-                    [b'I', b'I', b'*', 0, ..] | [b'M', b'M', 0, b'*', ..] => " (TIFF)",
-                    [_, _, _, _, b'f', b't', b'y', b'p', ..] => " (HEIF or AVIF)",
-                    [0xff, 0x0a, ..] | [0, 0, 0, 12, b'J', b'X', b'L', b' ', ..] => " (JPEG XL)",
-                    [0, 0, 0, 12, b'j', b'P', ..] | [0xff, 0x4f, 0xff, 0x51, ..] => " (JPEG 2000)",
-                    _ => "",
-                };
+                let known = named::format(bytes).map(|name| format!(" ({name})")).unwrap_or_default();
                 bail!(
                     "the file is not a JPEG, PNG, WebP, GIF or BMP: it starts with {}{known}",
                     start.join(" ")
@@ -113,31 +171,12 @@ impl Format {
     }
 }
 
-/// Fails if an image of this size, which takes this many bytes per pixel while it is decoded from `file`, takes too much memory.
-fn check(file: &[u8], width: u64, height: u64, bytes_per_pixel: u64) -> Result<Size> {
-    let size = Size::checked(width, height, "the image")?;
-    ensure_fits(file, size.pixels() as u64 * bytes_per_pixel)?;
-    Ok(size)
-}
-
-/// Fails if a file and this number of bytes take too much memory.
-pub(crate) fn ensure_fits(file: &[u8], bytes: u64) -> Result<()> {
-    let bytes = bytes + file.len() as u64;
-    ensure!(
-        bytes <= MAX_BYTES,
-        "the image is too large: it takes {} MiB of memory, more than the limit of {}",
-        bytes >> 20,
-        MAX_BYTES >> 20
-    );
-    Ok(())
-}
-
-/// Checks a file's need of memory as [`ensure_fits`] does, before any of it is taken, and lets the allocator take it in small steps. A single
+/// Checks a file's need of memory as [`Limits::ensure_fits`] does, before any of it is taken, and lets the allocator take it in small steps. A single
 /// large request grows the memory by its whole length, whatever is free at its end, so that images of growing size would exceed the limit.
-pub(crate) fn make_room(file: &[u8], bytes: u64) -> Result<()> {
+pub(crate) fn make_room(file: &File, bytes: u64) -> Result<()> {
     const STEP: usize = 1 << 20;
     const FEW: usize = 32;
-    ensure_fits(file, bytes)?;
+    file.limits.ensure_fits(file.bytes, bytes)?;
     let steps = bytes as usize / STEP;
     if steps > FEW {
         drop(black_box((0..=steps).map(|_| Vec::with_capacity(STEP)).collect::<Vec<Vec<u8>>>()));

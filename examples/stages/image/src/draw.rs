@@ -108,8 +108,8 @@ impl Steps {
                 "cannot pad an image of {width} x {height} pixels by {left}, {top}, {right} and {bottom} mirrored ones"
             );
         }
-        Size::checked(width + left + right, height + top + bottom, "the padded image")?;
         if padding != [0; 4] {
+            Size::checked(width + left + right, height + top + bottom, "the padded image")?;
             self.add(Step::Pad { padding, fill: fill.to_vec(), mode });
         }
         Ok(())

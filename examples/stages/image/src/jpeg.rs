@@ -17,10 +17,11 @@ use std::rc::Rc;
 
 use penstock_guest::prelude::*;
 
-use crate::decode::ensure_fits;
+use crate::decode::Limits;
 use crate::filter::Line;
 use crate::output::Scale;
 use crate::params::Interpolation;
+use crate::step::Size;
 use crate::view::View;
 use axis::{Axes, Axis};
 use colour::{Samples, Sampling};
@@ -91,10 +92,17 @@ pub(crate) fn supports(view: &View) -> bool {
 
 /// Decodes the view of a JPEG at its size divided by `shrink`: 1, 2, 4 or 8. With `draft`, colours are resized at the resolution
 /// of the file; a `shrink` of more than 1 needs it. Images whose colours or samplings are unusual ignore both. Images that are too
-/// large for planes of all colours are decoded as drafts.
-pub(crate) fn decode(jpeg: &[u8], view: &View, shrink: u32, draft: bool, result: &mut Pixels) -> Result<()> {
+/// large for planes of all colours are decoded as drafts, and counted.
+pub(crate) fn decode(
+    jpeg: &[u8],
+    view: &View,
+    shrink: u32,
+    draft: bool,
+    limits: Limits,
+    result: &mut Pixels,
+) -> Result<()> {
     ROOM.with_borrow_mut(|room| {
-        let decoded = decode_in(room, jpeg, view, shrink, draft, result);
+        let decoded = decode_in(room, jpeg, view, shrink, draft, limits, result);
         if room.planes.iter().chain(&room.colours).any(|plane| plane.pixels.capacity() > KEPT_BYTES) {
             *room = Room::default();
         }
@@ -108,6 +116,7 @@ fn decode_in(
     view: &View,
     shrink: u32,
     draft: bool,
+    limits: Limits,
     result: &mut Pixels,
 ) -> Result<()> {
     let header = Header::read(jpeg, &mut room.codes)?;
@@ -127,12 +136,18 @@ fn decode_in(
         Coding::One { .. } => 0,
         Coding::Several { .. } => scans::memory(frame),
     };
-    let part = view.crop.size().pixels() / (shrink * shrink);
-    let planes: usize = samplings.iter().map(|own| part / (own.across * own.down)).sum();
-    let memory = result.memory() + coefficients + planes;
-    let all_colours = ensure_fits(jpeg, (memory + 3 * part) as u64);
+    // Sizes in bytes may exceed the addresses of WebAssembly.
+    let part = (view.crop.size().pixels() / (shrink * shrink)) as u64;
+    let size = Size { width: frame.width as u32, height: frame.height as u32 };
+    limits.check_pixels(size, part)?;
+    let planes: u64 = samplings.iter().map(|own| part / (own.across * own.down) as u64).sum();
+    let memory = result.memory() as u64 + coefficients + planes;
+    let all_colours = limits.ensure_fits(jpeg, memory + 3 * part);
     let is_draft = has_drafts && (draft || header.colours == Colours::Grey || all_colours.is_err());
-    if is_draft { ensure_fits(jpeg, memory as u64) } else { all_colours }?;
+    if is_draft { limits.ensure_fits(jpeg, memory) } else { all_colours }?;
+    if is_draft && !draft && header.colours != Colours::Grey {
+        count("drafted", 1.0);
+    }
 
     let lines = Line::of(view, frame.width.div_ceil(shrink), frame.height.div_ceil(shrink), shrink);
     match is_draft {

@@ -19,7 +19,7 @@ mod view;
 
 use penstock_guest::prelude::*;
 
-use decode::{File, Format, make_room};
+use decode::{File, Format, Limits, make_room};
 use image::Image;
 use jpeg::Pixels;
 use output::{Floats, scales, shape, to_floats, to_layout};
@@ -48,6 +48,10 @@ pub struct Settings {
     /// Turns photos upright by the orientation in their EXIF or XMP metadata, as `ImageOps.exif_transpose` in Pillow.
     #[param(default = true)]
     pub apply_exif_orientation: bool,
+    /// Maximum number of decoded pixels of an image; larger ones fail. Of a JPEG, the part that a crop keeps counts, at the size at which
+    /// `draft` decodes it. Beyond the default, images take up to 4.2 bytes of memory per pixel of this limit: raise `memory_mib`, too.
+    #[param(default = 50000000, min = 1, max = 400000000)]
+    pub max_pixels: u32,
 }
 
 /// The stage, with checked settings.
@@ -56,11 +60,13 @@ pub struct Transform(Settings);
 
 /// Decodes the file in `bytes` (JPEG, PNG, WebP, GIF or BMP) to red, green and blue, and applies the `ops` of
 /// `torchvision.transforms.v2`. The result is the tensor `image`: uint8, or float32 after `ToDtype`. Removes `bytes`, so that queues
-/// hold the small result only.
+/// hold the small result only. The counter `drafted` counts JPEGs whose colours were resized as with `draft` because they were too large for
+/// more exact ones.
 #[stage(
     wants("bytes"),
     makes("image"),
     removes("bytes"),
+    counters("drafted"),
     reads(".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp")
 )]
 impl SampleStage for Transform {
@@ -78,7 +84,8 @@ impl SampleStage for Transform {
 
 /// Decodes and transforms the image of one item.
 pub fn transform(mut item: Item, settings: &Settings) -> Result<Item> {
-    let file = File::open(item.bytes("bytes")?, settings.apply_exif_orientation)?;
+    let file =
+        File::open(item.bytes("bytes")?, settings.apply_exif_orientation, Limits::of(settings.max_pixels))?;
     let steps = draw(&settings.ops, file.shown(), &mut item.rng())?;
     let image = run(&file, &steps, settings)?;
     item.set("image", image);
@@ -97,7 +104,10 @@ fn run(file: &File, steps: &[Step], settings: &Settings) -> Result<Value> {
     let is_float = !on_floats.is_empty();
     let (scales, on_floats) = scales(on_floats)?;
     let layout = settings.layout;
-    make_room(file.bytes, memory(&view, rest, is_float))?;
+    if file.format == Format::Jpeg {
+        file.check_view(&view, shrink(&view, settings))?;
+    }
+    make_room(file, memory(&view, rest, is_float))?;
 
     // One pass from the file to the result, if only conversions follow the view.
     if rest.is_empty() && file.format == Format::Jpeg && !file.orientation.transpose && jpeg::supports(&view)
@@ -105,7 +115,7 @@ fn run(file: &File, steps: &[Step], settings: &Settings) -> Result<Value> {
         let shape = shape(view.size(), 3, layout);
         let decode = |pixels: &mut Pixels| {
             let view = view.stored(file.orientation, file.stored);
-            jpeg::decode(file.bytes, &view, shrink(&view, settings), settings.draft, pixels)
+            jpeg::decode(file.bytes, &view, shrink(&view, settings), settings.draft, file.limits, pixels)
         };
         match (is_float, layout) {
             (true, Layout::Chw) => {
@@ -168,12 +178,12 @@ fn seen(file: &File, view: &View, settings: &Settings) -> Result<Image> {
         Format::Jpeg => {
             let shrink = shrink(&view, settings);
             let (part, view) = view.decoded(shrink, file.stored);
-            make_room(file.bytes, resize::memory(part.size(), 3, &view))?;
+            make_room(file, resize::memory(part.size(), 3, &view))?;
             resize::view(&file.view_of_jpeg(&part, shrink, settings.draft)?, &view, shrink)
         }
         _ => {
             // With transparency, which is removed only after decoding.
-            make_room(file.bytes, resize::memory(file.stored, 4, &view))?;
+            make_room(file, resize::memory(file.stored, 4, &view))?;
             resize::view(&file.decode()?, &view, 1)
         }
     };

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::params::{Interpolation, PaddingMode};
 
-/// Maximum number of pixels of an image, also between two ops.
+/// Maximum number of pixels of the results of ops, and by default of decoded images.
 pub(crate) const MAX_PIXELS: u64 = 50_000_000;
 
 /// Width and height in pixels.
@@ -16,7 +16,14 @@ pub struct Size {
 }
 
 impl Size {
-    /// The size if it is an image's: at least one pixel, and no more than [`MAX_PIXELS`].
+    /// Size of an image of at least one pixel.
+    pub(crate) fn of(width: u64, height: u64) -> Result<Self> {
+        ensure!(width > 0 && height > 0, "the image is empty: {width} x {height} pixels");
+        let side = |length: u64| u32::try_from(length).context("the image is too large");
+        Ok(Self { width: side(width)?, height: side(height)? })
+    }
+
+    /// The size if it may be that of a result: at least one pixel, and no more than [`MAX_PIXELS`].
     pub fn checked(width: u64, height: u64, of: &str) -> Result<Self> {
         ensure!(width > 0 && height > 0, "{of} is empty: {width} x {height} pixels");
         ensure!(

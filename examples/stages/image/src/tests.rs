@@ -9,6 +9,7 @@ use super::*;
 mod bmps;
 mod damage;
 mod jpegs;
+mod limits;
 mod order;
 mod orientations;
 
@@ -38,6 +39,11 @@ fn item(bytes: &[u8], seed: u64, params: &serde_json::Value) -> Result<Item> {
     let item = transform(Item::new("a").with_seed(seed).with("bytes", bytes), &settings(params))?;
     assert!(item.get("bytes").is_none(), "the file goes no further");
     Ok(item)
+}
+
+/// A file with the limits of the default.
+fn opened(file: &[u8]) -> Result<File<'_>> {
+    File::open(file, true, Limits::of(50_000_000))
 }
 
 /// Shape and bytes of the result.
@@ -83,7 +89,7 @@ fn ops_have_the_results_of_torchvision() {
         let (made_shape, made) = match case.get("step") {
             None => bytes(&picture, &json!({ "ops": case["ops"], "layout": "hwc" })),
             Some(step) => {
-                let image = File::open(&picture, true).unwrap().decode().unwrap();
+                let image = opened(&picture).unwrap().decode().unwrap();
                 let image = crate::apply::after(image, &step_of(step)).unwrap();
                 (vec![image.size.height, image.size.width, 3], image.pixels)
             }

@@ -2,7 +2,7 @@
 
 use penstock_guest::prelude::*;
 
-use super::bmp_runs;
+use super::{Limits, bmp_runs};
 use crate::image::Image;
 use crate::step::Size;
 
@@ -42,12 +42,12 @@ enum Coding {
     Bytes([usize; 3]),
 }
 
-pub(super) fn header(bmp: &[u8]) -> Result<Size> {
-    Bmp::read(bmp).map(|bmp| bmp.size)
+pub(super) fn header(bmp: &[u8], limits: Limits) -> Result<Size> {
+    Bmp::read(bmp, limits).map(|bmp| bmp.size)
 }
 
-pub(super) fn decode(bmp: &[u8]) -> Result<Image> {
-    Bmp::read(bmp)?.decode()
+pub(super) fn decode(bmp: &[u8], limits: Limits) -> Result<Image> {
+    Bmp::read(bmp, limits)?.decode()
 }
 
 /// A little-endian number of `LENGTH` bytes.
@@ -58,7 +58,7 @@ fn number<const LENGTH: usize>(bmp: &[u8], at: usize) -> Result<u32> {
 }
 
 impl<'a> Bmp<'a> {
-    fn read(file: &'a [u8]) -> Result<Self> {
+    fn read(file: &'a [u8], limits: Limits) -> Result<Self> {
         let long = |at: usize| number::<4>(file, at);
         let short = |at: usize| number::<2>(file, at);
         let length = long(FILE_HEADER)? as usize;
@@ -75,7 +75,7 @@ impl<'a> Bmp<'a> {
         // As in Pillow, which looks at the uppermost byte alone.
         let is_top_down = !is_old && height >> 24 == 0xff;
         let height = if is_top_down { height.wrapping_neg() } else { height };
-        let size = super::check(file, width.into(), height.into(), 4)?;
+        let size = limits.check(file, width.into(), height.into(), 4)?;
         let mut after_header = FILE_HEADER + length;
 
         let coding = match (compression, bits) {

@@ -1,30 +1,33 @@
 //! GIF files: the first frame.
 
-use gif::{ColorOutput, DecodeOptions, Decoder, MemoryLimit};
+use gif::{ColorOutput, DecodeOptions, Decoder, DecodingError, MemoryLimit};
 use penstock_guest::prelude::*;
 
+use super::Limits;
 use crate::image::Image;
 use crate::step::Size;
 
-fn open(gif: &[u8]) -> Result<Decoder<std::io::Cursor<&[u8]>>> {
+fn open(gif: &[u8], limits: Limits) -> Result<Decoder<std::io::Cursor<&[u8]>>> {
     let mut options = DecodeOptions::new();
     options.set_color_output(ColorOutput::Indexed);
-    options.set_memory_limit(MemoryLimit::Bytes((64 << 20).try_into().expect("64 MiB are not 0")));
-    options.read_info(super::reader(gif)).context("the GIF is damaged")
+    options.set_memory_limit(MemoryLimit::Bytes(
+        u64::max(limits.own_bytes() as u64, 1).try_into().expect("1 is not 0"),
+    ));
+    options.read_info(super::reader(gif)).map_err(|error| fault(&error))
 }
 
-pub(super) fn header(gif: &[u8]) -> Result<Size> {
-    let decoder = open(gif)?;
-    super::check(gif, decoder.width().into(), decoder.height().into(), 4)
+pub(super) fn header(gif: &[u8], limits: Limits) -> Result<Size> {
+    let decoder = open(gif, limits)?;
+    limits.check(gif, decoder.width().into(), decoder.height().into(), 4)
 }
 
 /// Decodes the first frame. Colours of transparent pixels are kept; pixels outside of the frame have the background's colour.
-pub(super) fn decode(gif: &[u8]) -> Result<Image> {
-    let mut decoder = open(gif)?;
+pub(super) fn decode(gif: &[u8], limits: Limits) -> Result<Image> {
+    let mut decoder = open(gif, limits)?;
     let size = Size { width: decoder.width().into(), height: decoder.height().into() };
     let background = decoder.bg_color();
     let global = decoder.global_palette().map(<[u8]>::to_vec);
-    let frame = decoder.read_next_frame().context("the GIF is damaged")?.context("the GIF has no frame")?;
+    let frame = decoder.read_next_frame().map_err(|error| fault(&error))?.context("the GIF has no frame")?;
     let palette = frame.palette.as_deref().or(global.as_deref()).context("the GIF has no palette")?;
     // Pillow, too, takes black for colours that the palette lacks.
     let colour =
@@ -43,4 +46,13 @@ pub(super) fn decode(gif: &[u8]) -> Result<Image> {
         }
     }
     Ok(Image { size, channels: 3, pixels })
+}
+
+fn fault(error: &DecodingError) -> Error {
+    match error {
+        DecodingError::MemoryLimit | DecodingError::OutOfMemory => Error::new(
+            "the image is too large: a frame of the GIF takes more memory than `max_pixels` allows",
+        ),
+        damage => Error::new(format_args!("the GIF is damaged: {damage}")),
+    }
 }

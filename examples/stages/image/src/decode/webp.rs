@@ -1,23 +1,24 @@
 //! WebP files: lossy, lossless, and the first frame of animations.
 
-use image_webp::WebPDecoder;
+use image_webp::{DecodingError, WebPDecoder};
 use penstock_guest::prelude::*;
 
+use super::Limits;
 use super::orientation::{Orientation, PREFIX};
 use crate::image::Image;
 use crate::step::Size;
 
-fn open(webp: &[u8]) -> Result<WebPDecoder<std::io::Cursor<&[u8]>>> {
+fn open(webp: &[u8], limits: Limits) -> Result<WebPDecoder<std::io::Cursor<&[u8]>>> {
     let mut decoder = WebPDecoder::new(super::reader(webp)).context("the WebP is damaged")?;
-    decoder.set_memory_limit(64 << 20);
+    decoder.set_memory_limit(limits.own_bytes());
     Ok(decoder)
 }
 
-pub(super) fn header(webp: &[u8]) -> Result<(Size, Orientation)> {
-    let decoder = open(webp)?;
+pub(super) fn header(webp: &[u8], limits: Limits) -> Result<(Size, Orientation)> {
+    let decoder = open(webp, limits)?;
     let (width, height) = decoder.dimensions();
     let animated = u64::from(decoder.is_animated()) * 8;
-    let size = super::check(webp, width.into(), height.into(), 8 + animated)?;
+    let size = limits.check(webp, width.into(), height.into(), 8 + animated)?;
     check_frames(webp.get(12..).unwrap_or_default(), size, false)?;
     Ok((size, orientation(webp)))
 }
@@ -72,8 +73,8 @@ fn check_frames(bytes: &[u8], size: Size, in_animation: bool) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn decode(webp: &[u8]) -> Result<Image> {
-    let mut decoder = open(webp)?;
+pub(super) fn decode(webp: &[u8], limits: Limits) -> Result<Image> {
+    let mut decoder = open(webp, limits)?;
     let (width, height) = decoder.dimensions();
     let channels = if decoder.has_alpha() { 4 } else { 3 };
     let bytes = decoder.output_buffer_size().context("the WebP is too large")?;
@@ -82,6 +83,11 @@ pub(super) fn decode(webp: &[u8]) -> Result<Image> {
         true => decoder.read_frame(&mut pixels).map(|_| ()),
         false => decoder.read_image(&mut pixels),
     }
-    .context("the WebP is damaged")?;
+    .map_err(|error| match error {
+        DecodingError::MemoryLimitExceeded => {
+            Error::new("the image is too large: the WebP takes more memory than `max_pixels` allows")
+        }
+        damage => Error::new(format_args!("the WebP is damaged: {damage}")),
+    })?;
     Ok(super::to_colours(Size { width, height }, channels, pixels))
 }

@@ -78,10 +78,9 @@ fn stored_blocks(frame: &Frame, component: &Component) -> [usize; 2] {
 }
 
 /// Memory that the coefficients of all components take, in bytes.
-pub(super) fn memory(frame: &Frame) -> usize {
-    let blocks =
-        frame.components.iter().map(|component| stored_blocks(frame, component).iter().product::<usize>());
-    blocks.sum::<usize>() * size_of::<[i16; 64]>()
+pub(super) fn memory(frame: &Frame) -> u64 {
+    let of = |component| stored_blocks(frame, component).iter().map(|count| *count as u64).product::<u64>();
+    frame.components.iter().map(of).sum::<u64>() * size_of::<[i16; 64]>() as u64
 }
 
 /// Coefficients of every block that a scan contains.

@@ -41,8 +41,7 @@ pub(crate) fn header(jpeg: &[u8]) -> Result<(Size, Orientation)> {
     let Some(&[_, h1, h0, w1, w0]) = frame.and_then(<[u8]>::first_chunk) else {
         return Err(truncated(jpeg.len()));
     };
-    let size =
-        Size::checked(u16::from_be_bytes([w1, w0]).into(), u16::from_be_bytes([h1, h0]).into(), "the image")?;
+    let size = Size::of(u16::from_be_bytes([w1, w0]).into(), u16::from_be_bytes([h1, h0]).into())?;
     Ok((size, Orientation::of(exif.as_deref(), xmp)))
 }
 

@@ -191,6 +191,6 @@ fn a_bmp_whose_header_cannot_be_right_is_refused_before_memory_is_taken() {
     let size = [0, 0, 1, 0, 0, 0, 1, 0];
     assert_eq!(
         with(18, &size),
-        "the image is too large: 65536 x 65536 pixels, more than the limit of 50000000"
+        "the image is too large: 65536 x 65536 pixels, more than `max_pixels`, 50000000"
     );
 }

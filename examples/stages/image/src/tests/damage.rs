@@ -10,8 +10,22 @@ fn refused(bytes: &[u8]) -> String {
 fn files_of_other_formats_are_named() {
     assert_eq!(refused(b""), "the file is empty");
     let other = "the file is not a JPEG, PNG, WebP, GIF or BMP: it starts with ";
-    assert_eq!(refused(b"II*\0rest"), format!("{other}49 49 2a 00 (TIFF)"));
-    assert_eq!(refused(b"\0\0\0\x20ftypavif"), format!("{other}00 00 00 20 (HEIF or AVIF)"));
+    for (start, name) in [
+        (&b"II*\0rest"[..], "49 49 2a 00 (TIFF)"),
+        (b"\0\0\0\x20ftypavif", "00 00 00 20 (AVIF)"),
+        (b"\0\0\0\x20ftypheic", "00 00 00 20 (HEIC)"),
+        (b"\xff\x0arest", "ff 0a 72 65 (JPEG XL)"),
+        (b"\0\0\0\x0cjP  \r\n", "00 00 00 0c (JPEG 2000)"),
+        (b"P6\n1 1\n", "50 36 0a 31 (PNM: PBM, PGM, PPM or PAM)"),
+        (b"8BPS", "38 42 50 53 (PSD)"),
+        (b"\0\0\x01\0\x01\0", "00 00 01 00 (ICO)"),
+        (b"\xef\xbb\xbf<?xml version=\"1.0\"?>\n<svg/>", "ef bb bf 3c (SVG)"),
+        (b"<?xml version=\"1.0\"?><Error/>", "3c 3f 78 6d (XML, such as the message of a server)"),
+        (b"<!doctype HTML>", "3c 21 64 6f (HTML, such as the message of a server)"),
+        (b"\x1f\x8b\x08", "1f 8b 08 (compressed with gzip)"),
+    ] {
+        assert_eq!(refused(start), format!("{other}{name}"));
+    }
     assert_eq!(refused(b"hi"), format!("{other}68 69"));
 }
 
@@ -52,7 +66,7 @@ fn bombs_are_refused_by_their_header() {
     let frame = jpeg.windows(2).position(|pair| pair == [0xff, 0xc0]).unwrap();
     assert_eq!(
         large("baseline-420.jpg", &[frame + 5, frame + 6, frame + 7, frame + 8], 255),
-        "the image is too large: 65535 x 65535 pixels, more than the limit of 50000000"
+        "the image is too large: 65535 x 65535 pixels, more than `max_pixels`, 50000000"
     );
     let jpeg = file("progressive-444.jpg");
     let frame = jpeg.windows(2).position(|pair| pair == [0xff, 0xc2]).unwrap();
@@ -60,7 +74,7 @@ fn bombs_are_refused_by_their_header() {
     let found = large("progressive-444.jpg", &[frame + 5, frame + 7], 27);
     assert!(found.starts_with("the image is too large: it takes "), "{found}");
     let gif = large("still.gif", &[7, 9], 255);
-    assert!(gif.starts_with("the image is too large: ") && gif.contains("more than the limit"), "{gif}");
+    assert!(gif.starts_with("the image is too large: ") && gif.contains("more than `max_pixels`"), "{gif}");
     let bmp = large("colour.bmp", &[20, 24], 100);
     assert!(bmp.contains("too large") || bmp.contains("damaged"), "{bmp}");
     // The checksum of the header no longer fits, so the size of a PNG is written with its own.
@@ -68,8 +82,18 @@ fn bombs_are_refused_by_their_header() {
     png[16..24].copy_from_slice(&[0, 1, 0, 0, 0, 1, 0, 0]);
     let sum = crc(&png[12..29]).to_be_bytes();
     png[29..33].copy_from_slice(&sum);
-    let limit = "the image is too large: 65536 x 65536 pixels, more than the limit of 50000000";
+    let limit = "the image is too large: 65536 x 65536 pixels, more than `max_pixels`, 50000000";
     assert_eq!(refused(&png), limit);
+    // A small part of a large header, which the decoder would refuse for its own limits.
+    png[16..24].copy_from_slice(&[0, 0, 0x75, 0x30, 0, 0, 0x75, 0x30]);
+    let limit = "the image is too large: 30000 x 30000 pixels, more than `max_pixels`, 50000000";
+    assert_eq!(refused(&png), limit);
+    let mut webp = file("lossless.webp");
+    webp[21..25].copy_from_slice(&[0xfe, 0xbf, 0xff, 0x0f]);
+    assert_eq!(
+        refused(&webp),
+        "the image is too large: 16383 x 16383 pixels, more than `max_pixels`, 50000000"
+    );
 }
 
 /// Checksum of a PNG's chunk.

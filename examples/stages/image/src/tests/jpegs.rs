@@ -30,17 +30,17 @@ fn encode((width, height): (u16, u16), set: impl Fn(&mut Encoder<&mut Vec<u8>>))
 }
 
 fn decode(file: &[u8], view: &View, shrink: u32) -> Result<Vec<u8>> {
-    Ok(File::open(file, true)?.view_of_jpeg(view, shrink, shrink > 1)?.pixels)
+    Ok(opened(file)?.view_of_jpeg(view, shrink, shrink > 1)?.pixels)
 }
 
 /// With colours resized at the resolution of the file.
 fn draft(file: &[u8], view: &View) -> Vec<u8> {
-    File::open(file, true).unwrap().view_of_jpeg(view, 1, true).unwrap().pixels
+    opened(file).unwrap().view_of_jpeg(view, 1, true).unwrap().pixels
 }
 
 /// The view of the whole image, which is decoded first.
 fn plain(file: &[u8], view: &View) -> Vec<u8> {
-    resize::view(&File::open(file, true).unwrap().decode().unwrap(), view, 1).pixels
+    resize::view(&opened(file).unwrap().decode().unwrap(), view, 1).pixels
 }
 
 fn whole(width: u32, height: u32) -> View {
@@ -129,7 +129,7 @@ fn interpolations_of_another_pass_decode_only_the_crop() {
             { "RandomHorizontalFlip": { "p": 1 } },
         ]);
         let (_, made) = bytes(&file, &json!({ "ops": ops, "layout": "hwc" }));
-        let opened = File::open(&file, true).unwrap();
+        let opened = opened(&file).unwrap();
         let steps =
             draw(&settings(&json!({ "ops": ops })).ops, opened.shown(), &mut Rng::from_seed(0)).unwrap();
         let (view, rest) = View::of(opened.shown(), &steps);

@@ -10,8 +10,8 @@ fn an_image_is_resized_after_it_is_turned_upright() {
             let file = file(&format!("orientation-{number}.jpg"));
             let (_, made) = bytes(&file, &json!({ "ops": [resize], "layout": "hwc" }));
             let upright = seen(
-                &File::open(&file, true).unwrap(),
-                &View::whole(File::open(&file, true).unwrap().shown()),
+                &opened(&file).unwrap(),
+                &View::whole(opened(&file).unwrap().shown()),
                 &settings(&json!({})),
             );
             let size = Size { width: 17, height: 31 };
