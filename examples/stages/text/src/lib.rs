@@ -1,22 +1,19 @@
 //! Splits texts into tokens by the file `tokenizer.json` of a model, as the library `tokenizers` of Hugging Face does.
 
 mod filter;
+mod part;
 #[cfg(target_family = "wasm")]
 mod random;
 
 use filter::Filter;
 use penstock_guest::prelude::*;
 use tokenizers::{
-    ModelWrapper, PaddingDirection, PaddingParams, PaddingStrategy, Tokenizer, TruncationDirection,
+    Encoding, ModelWrapper, PaddingDirection, PaddingParams, PaddingStrategy, Tokenizer, TruncationDirection,
     TruncationParams,
 };
 
 /// Names of padding tokens that are tried if neither the params nor the tokenizer name one.
 const PAD_TOKENS: [&str; 3] = ["[PAD]", "<pad>", "<|pad|>"];
-
-/// Maximum length of a text. The regular expressions of tokenizers give up after a million steps without an error, such as within a
-/// million spaces, and those of models take one step per letter.
-const MAX_BYTES: usize = 500_000;
 
 /// Params that a pipeline may set.
 #[derive(Clone, Debug, Params)]
@@ -59,6 +56,10 @@ pub struct Settings {
     pub contains: Option<String>,
     /// Regular expression: texts that contain a match are dropped.
     pub lacks: Option<String>,
+    /// Maximum length of a text, in bytes; longer texts fail, unless `max_length` is set and a part of the text has the tokens that stay.
+    /// Memory grows with the length: raise `memory_mib`, too.
+    #[param(default = 500000, min = 1, max = 268435456)]
+    pub max_bytes: u32,
 }
 
 /// End of a text.
@@ -73,7 +74,8 @@ pub enum Side {
 /// Splits the text into the tokens of a model. The asset `tokenizer` is the model's `tokenizer.json`.
 ///
 /// The result is `input_ids`, and `attention_mask`, 1 for tokens and 0 for padding; both int64, [length]. The counter `tokens`
-/// counts tokens without padding, `truncated` and `dropped` count texts.
+/// counts tokens without padding, `truncated` and `dropped` count texts. `cut` counts texts longer than 500,000 bytes, or than `max_bytes`, of which
+/// only a part was split, since the rest has no part in the tokens that stay.
 #[derive(Debug)]
 pub struct Text {
     settings: Settings,
@@ -85,7 +87,7 @@ pub struct Text {
     wants("$field"),
     makes("input_ids", "attention_mask"),
     removes("$field"),
-    counters("tokens", "truncated", "dropped")
+    counters("tokens", "truncated", "dropped", "cut")
 )]
 impl SampleStage for Text {
     type Params = Settings;
@@ -101,14 +103,7 @@ impl SampleStage for Text {
             count("dropped", 1.0);
             return Ok(Outcome::Drop);
         }
-        ensure!(
-            text.len() <= MAX_BYTES,
-            "the text has {} bytes, more than the limit of {MAX_BYTES}; split it first",
-            text.len()
-        );
-        let found = self.tokenizer.encode_fast(&*text, self.settings.add_special_tokens);
-        let encoding =
-            found.map_err(|error| Error::new(format_args!("the text cannot be split: {error}")))?;
+        let encoding = self.encode(&text)?;
         let mask = encoding.get_attention_mask();
         let tokens = mask.iter().filter(|&&is_token| is_token == 1).count();
         if tokens < self.settings.min_tokens as usize {
@@ -129,6 +124,47 @@ impl SampleStage for Text {
 }
 
 impl Text {
+    fn encode(&self, text: &str) -> Result<Encoding> {
+        let Settings { add_special_tokens: special, max_length, max_bytes, truncation_side, .. } =
+            self.settings;
+        let refused = |error| Error::new(format_args!("the text cannot be split: {error}"));
+        let limit = max_bytes as usize;
+        if text.len() > limit.min(part::SAFE_BYTES) {
+            if let Some(length) = max_length {
+                let kept = match truncation_side {
+                    Side::Left => Side::Right,
+                    Side::Right => Side::Left,
+                };
+                let found = part::encode(&self.tokenizer, text, special, length as usize, kept);
+                if let Some(encoding) = found.map_err(refused)? {
+                    count("cut", 1.0);
+                    // Tokenizers stop early, and then know of no further tokens.
+                    if encoding.get_overflowing().is_empty() {
+                        count("truncated", 1.0);
+                    }
+                    return Ok(encoding);
+                }
+            }
+            ensure!(
+                text.len() <= limit,
+                "the text has {} bytes, more than `max_bytes`, {limit}{}; split it first, or raise `max_bytes` with `memory_mib`",
+                text.len(),
+                if max_length.is_some() {
+                    ", and no part of it certainly has the tokens that stay"
+                } else {
+                    ""
+                }
+            );
+            let longest = part::longest_word(&self.tokenizer, text).map_err(refused)?;
+            ensure!(
+                longest <= part::SAFE_BYTES,
+                "the text has a word of {longest} bytes for its tokenizer, more than the limit of {}; split it first",
+                part::SAFE_BYTES
+            );
+        }
+        self.tokenizer.encode_fast(text, special).map_err(refused)
+    }
+
     fn with_tokenizer(settings: &Settings, file: &[u8]) -> Result<Self> {
         let read = Tokenizer::from_bytes(file);
         let mut tokenizer = read.map_err(|error| {

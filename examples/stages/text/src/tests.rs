@@ -112,9 +112,91 @@ fn long_texts_have_the_right_tokens_or_are_refused() {
     let mut expected = ids(&mut stage, &spaces);
     expected.extend(ids(&mut stage, " ab"));
     assert_eq!(found, expected);
-    let outcome = stage.process(vec![Item::new("a").with("text", "a".repeat(500_001))]).remove(0);
-    let Outcome::Failed(reason) = outcome else { panic!("{outcome:?}") };
-    assert_eq!(reason, "the text has 500001 bytes, more than the limit of 500000; split it first");
+    assert_eq!(
+        failure(&mut stage, &"a".repeat(500_001)),
+        "the text has 500001 bytes, more than `max_bytes`, 500000; split it first, or raise `max_bytes` with `memory_mib`"
+    );
+}
+
+fn failure(stage: &mut Instance<Text>, text: &str) -> String {
+    match stage.process(vec![Item::new("a").with("text", text)]).remove(0) {
+        Outcome::Failed(reason) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A text of more than 500,000 bytes, of all scripts.
+fn long_text() -> String {
+    let expected: Json = serde_json::from_slice(&file("expected.json")).unwrap();
+    let lines: Vec<&str> = expected["lines"].as_array().unwrap().iter().filter_map(Json::as_str).collect();
+    let text = lines.join(" ");
+    text.repeat(520_000 / text.len() + 1)
+}
+
+#[test]
+fn a_long_text_that_is_truncated_has_the_tokens_of_the_whole() {
+    let text = long_text();
+    for model in ["bpe", "wordpiece", "unigram"] {
+        let whole = ids(
+            &mut stage(&format!("{model}.json"), r#"{"max_bytes": 9000000, "add_special_tokens": false}"#)
+                .unwrap(),
+            &text,
+        );
+        for length in [3, 128, 3000] {
+            for side in ["left", "right"] {
+                penstock_guest::testing::reset();
+                let params = format!(
+                    r#"{{"max_length": {length}, "truncation_side": "{side}", "add_special_tokens": false, "pad": true}}"#
+                );
+                let found = ids(&mut stage(&format!("{model}.json"), &params).unwrap(), &text);
+                let expected =
+                    if side == "right" { &whole[..length] } else { &whole[whole.len() - length..] };
+                assert!(found == expected, "{model}, {length}, {side}");
+                assert_eq!(
+                    (counter("cut"), counter("truncated"), counter("tokens")),
+                    (1.0, 1.0, length as f64)
+                );
+            }
+        }
+        penstock_guest::testing::reset();
+    }
+    let found = ids(&mut stage("wordpiece.json", r#"{"max_length": 16}"#).unwrap(), &text);
+    assert_eq!((found.len(), found[0], found[15]), (16, 2, 3));
+}
+
+#[test]
+fn a_long_text_of_which_no_part_has_certain_tokens_is_refused_or_split_whole() {
+    let told = "and no part of it certainly has the tokens that stay; split it first";
+    for side in ["left", "right"] {
+        let params = format!(r#"{{"max_length": 8, "truncation_side": "{side}"}}"#);
+        let mut stage = stage("bpe.json", &params).unwrap();
+        // One word without an end.
+        let reason = failure(&mut stage, &"ab".repeat(300_000));
+        assert!(reason.contains(told), "{reason}");
+    }
+    // Words of fixed lengths from the start on, which a part without the start does not have.
+    let fixed = String::from_utf8(file("bpe.json")).unwrap();
+    let at = fixed.find(r#""pre_tokenizer":"#).unwrap() + r#""pre_tokenizer":"#.len();
+    let end = at + fixed[at..].find('}').unwrap() + 1;
+    let fixed = [&fixed[..at], r#"{"type":"FixedLength","length":5}"#, &fixed[end..]].concat();
+    set_asset("tokenizer", fixed.as_bytes());
+    let text = "abcdefg".repeat(80_000);
+    let params = r#"{"max_length": 8, "truncation_side": "left", "add_special_tokens": false}"#;
+    let mut left = Instance::<Text>::new(params).unwrap();
+    let whole = ids(&mut Instance::<Text>::new(r#"{"max_bytes": 9000000}"#).unwrap(), &text);
+    match left.process(vec![Item::new("a").with("text", &*text)]).remove(0) {
+        Outcome::Failed(reason) => assert!(reason.contains(told), "{reason}"),
+        Outcome::Keep(item) => {
+            assert_eq!(item.tensor::<i64>("input_ids").unwrap().as_slice(), &whole[whole.len() - 8..]);
+        }
+        other => panic!("{other:?}"),
+    }
+    let mut right = Instance::<Text>::new(r#"{"max_length": 8}"#).unwrap();
+    assert_eq!(ids(&mut right, &text), ids(&mut right, &text[..1000]));
+    // A word in which the regular expression gives up.
+    let mut whole = stage("bpe.json", r#"{"max_bytes": 9000000}"#).unwrap();
+    let reason = failure(&mut whole, &format!("{}a", " ".repeat(1_200_000)));
+    assert!(reason.starts_with("the text has a word of "), "{reason}");
 }
 
 #[test]
