@@ -194,10 +194,11 @@ async fn clocks_that_differ_cost_a_request_or_are_named() {
 
 #[tokio::test]
 async fn keys_are_listed_in_byte_order_whatever_the_order_of_the_service() {
+    let count = |page| if page == 7 { 700 } else { 3000 };
     let of = |order, page| {
         let modes = vec![Mode::Listing(order)];
         let server = Server::start(Settings { modes, page, ..Settings::default() }).unwrap();
-        names(3000).iter().for_each(|key| server.put(key, ""));
+        names(count(page)).iter().for_each(|key| server.put(key, ""));
         if page != 500 {
             server.put("../up", "");
         }
@@ -219,9 +220,9 @@ async fn keys_are_listed_in_byte_order_whatever_the_order_of_the_service() {
             let left_out: Vec<u64> =
                 pages.iter().flat_map(Keys::left_out).map(|left_out| left_out.count).collect();
             assert_eq!(left_out.iter().sum::<u64>(), 1, "{order:?} {page}");
-            assert!(pages.iter().flat_map(Keys::iter).eq(names(3000).iter().map(String::as_str)));
+            assert!(pages.iter().flat_map(Keys::iter).eq(names(count(page)).iter().map(String::as_str)));
             let requests = server.seen().len() - before;
-            assert!(requests <= 2 * 3000 / page + 20, "{requests} requests, {order:?} {page}");
+            assert!(requests <= 2 * count(page) / page + 20, "{requests} requests, {order:?} {page}");
         }
     }
     // The first page is in use before the second one shows the order.
