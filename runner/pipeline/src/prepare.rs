@@ -195,12 +195,11 @@ fn check_keys_of(
     check: &mut impl FnMut(Pointer, Result<(), String>),
 ) {
     let is_folder = source.stores().iter().any(|store| stores.is_folder(store.as_str()));
-    let (check_key, check_prefix): (fn(&str) -> _, fn(&str) -> _) = match is_folder {
-        true => (check_key, check_prefix),
-        false => (check_named_key, check_named_prefix),
+    let key =
+        |key: &str| if is_folder { check_key(key) } else { check_named_key(key) }.map_err(str::to_owned);
+    let prefix = |prefix: &str| {
+        if is_folder { check_prefix(prefix) } else { check_named_prefix(prefix) }.map_err(str::to_owned)
     };
-    let key = |key: &str| check_key(key).map_err(str::to_owned);
-    let prefix = |prefix: &str| check_prefix(prefix).map_err(str::to_owned);
     let pattern = |pattern: &str| {
         let keys = expand(pattern).map_err(|fault| fault.to_string())?;
         keys.first().map_or(Ok(()), |first| key(first))

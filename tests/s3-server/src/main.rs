@@ -81,7 +81,6 @@ fn main() -> anyhow::Result<()> {
         page,
         // Requests are not recorded, since the server may run for days.
         remembers: false,
-        ..Settings::default()
     };
     let server = Server::start(settings)
         .context("cannot start; check that the folder exists and that the port is free")?;

@@ -1,6 +1,5 @@
 //! Tests of tar archives of many writers, and of compressed ones.
 
-use std::io::Write;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use penstock_storage::BoundedStore;
 use penstock_types::spec::OnDamage;
 use penstock_types::traversal::{Shard, TraversalSettings, Uneven};
 
-use crate::{data, drain, store_of};
+use crate::{COMPRESSORS, data, drain, gzip, store_of};
 
 const MOST: u64 = 1 << 20;
 const IN_ORDER: TraversalSettings = TraversalSettings::IN_ORDER;
@@ -112,6 +111,9 @@ async fn read(bytes: Vec<u8>) -> Result<(Vec<String>, Vec<String>), String> {
     Ok((shown(&streamed), left_out.collect()))
 }
 
+/// Name, members of an archive, its samples or the reason why it is refused, and the files that are left out.
+type Case<'a> = (&'a str, Vec<Vec<u8>>, Result<Vec<String>, &'a str>, &'a [&'a str]);
+
 /// The right samples are those of tarfile with webdataset, but for names that are not UTF-8.
 #[tokio::test]
 async fn members_of_all_kinds_are_read_or_counted() {
@@ -133,7 +135,7 @@ async fn members_of_all_kinds_are_read_or_counted() {
     let mut binary = header(b"a.jpg", b'0', b"");
     (binary[124], binary[135]) = (0x80, 2);
     let key = String::from_utf8(long[..long.len() - 4].to_vec()).unwrap();
-    let cases: Vec<(&str, Vec<Vec<u8>>, Result<Vec<String>, &str>, &[&str])> = vec![
+    let cases: Vec<Case> = vec![
         (
             "long pax name",
             vec![pax(b'x', &[("path", &long)]), file(&long, b"1")],
@@ -301,18 +303,6 @@ async fn members_of_all_kinds_are_read_or_counted() {
         }
     }
 }
-
-fn gzip(content: &[u8]) -> Vec<u8> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    encoder.write_all(content).unwrap();
-    encoder.finish().unwrap()
-}
-
-fn zstd(content: &[u8]) -> Vec<u8> {
-    zstd::encode_all(content, 1).unwrap()
-}
-
-const COMPRESSORS: [(&str, fn(&[u8]) -> Vec<u8>); 2] = [("gzip", gzip), ("zstd", zstd)];
 
 #[tokio::test]
 async fn compressed_archives_have_the_samples_of_plain_ones() {

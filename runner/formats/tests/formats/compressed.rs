@@ -11,13 +11,10 @@ use penstock_types::spec::{OnDamage, Suffix, TableForm, TextEncoding};
 use penstock_types::traversal::{Shard, TraversalSettings, Uneven};
 
 use crate::records::{drain, drain_boxed, one, records};
-use crate::store_of;
-use crate::tfrecord::{gzip, zstd};
+use crate::{COMPRESSORS, gzip, store_of, zstd};
 
 const SHUFFLED: TraversalSettings =
     TraversalSettings { seed: 3, shuffle: true, ..TraversalSettings::IN_ORDER };
-
-const COMPRESSORS: [(&str, fn(&[u8]) -> Vec<u8>); 2] = [("gzip", gzip), ("zstd", zstd)];
 
 fn lines() -> RecordFormat {
     RecordFormat::lines([].into())

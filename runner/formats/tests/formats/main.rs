@@ -16,6 +16,7 @@ mod tables;
 mod tar;
 mod tfrecord;
 
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -32,6 +33,21 @@ async fn store_of(objects: &[(&str, Vec<u8>)]) -> BoundedStore {
         store.put(Arc::from(*key), Bytes::from(content.clone())).await.unwrap();
     }
     BoundedStore::new(Arc::new(store), DEFAULT_READS)
+}
+
+/// Name of a compression, and the function that compresses an object.
+type Compressor = (&'static str, fn(&[u8]) -> Vec<u8>);
+
+const COMPRESSORS: [Compressor; 2] = [("gzip", gzip), ("zstd", zstd)];
+
+fn gzip(content: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    encoder.write_all(content).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zstd(content: &[u8]) -> Vec<u8> {
+    zstd::encode_all(content, 3).unwrap()
 }
 
 /// Keys that start and end with these texts.

@@ -1,7 +1,7 @@
 //! Tests of TFRecord files.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use penstock_types::traversal::TraversalSettings;
 use proptest::prelude::*;
 use serde_json::Value as Json;
 
-use crate::{data, drain, store_of};
+use crate::{COMPRESSORS, data, drain, store_of};
 
 const MOST: u64 = 1 << 20;
 const FILES: [&str; 2] = ["train.tfrecord-00000-of-00002", "train.tfrecord-00001-of-00002"];
@@ -297,8 +297,7 @@ async fn each_truncation_and_many_changes_of_a_file_are_found() {
 #[tokio::test]
 async fn a_compressed_file_is_streamed_but_not_indexed_and_its_damage_is_found() {
     let plain = unzipped(&file("gzip.tfrecord.gz"));
-    let compressors: [(&str, fn(&[u8]) -> Vec<u8>); 2] = [("gzip", gzip), ("zstd", zstd)];
-    for (name, compress) in compressors {
+    for (name, compress) in COMPRESSORS {
         let whole = compress(&plain);
         let [(samples, fault), (_, refused)] = faults(whole.clone(), examples()).await;
         assert_eq!((samples, &*fault), (5, ""));
@@ -340,16 +339,6 @@ async fn a_compressed_file_is_streamed_but_not_indexed_and_its_damage_is_found()
     assert!(fault.contains("ends before the 4247762216 bytes of a record"), "{fault}");
     let [(_, fault), _] = faults(b"BZh91AY&SY......".to_vec(), RecordFields::Bytes).await;
     assert!(fault.contains("is compressed with bzip2, which is not read: decompress it, or"), "{fault}");
-}
-
-pub(crate) fn gzip(content: &[u8]) -> Vec<u8> {
-    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
-    encoder.write_all(content).unwrap();
-    encoder.finish().unwrap()
-}
-
-pub(crate) fn zstd(content: &[u8]) -> Vec<u8> {
-    zstd::encode_all(content, 3).unwrap()
 }
 
 /// Content of a file that is compressed with gzip.
