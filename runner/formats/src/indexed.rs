@@ -10,7 +10,7 @@ use penstock_engine::chunk::{Chunk, Outcome};
 use penstock_engine::item::{Origin, Sample};
 use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{BoundedStore, RAISE_BUFFER, RangedObject, Version, shown};
+use penstock_storage::{BoundedStore, RAISE_BUFFER, RangedObject, StoreError, Version, shown};
 use penstock_types::data_set::DataFields;
 use penstock_types::resume::Hash;
 use tokio::task::spawn_blocking;
@@ -53,8 +53,8 @@ struct IndexedShards {
     units: Arc<[u64]>,
     mean_bytes: u64,
     most_bytes: u64,
-    /// Versions of the shards that are copies of those for which the index was made, once they are read.
-    copies: Box<[OnceLock<Version>]>,
+    /// Versions of the shards that are read, once the first read of each has succeeded: no shard may change within a run.
+    in_use: Box<[OnceLock<Version>]>,
 }
 
 /// Files with their contents, or with the outcomes of their samples.
@@ -87,7 +87,7 @@ pub(crate) fn indexed_samples(
         let units = index.shards.iter().map(|shard| shard.samples).collect();
         let bytes: u64 = index.shards.iter().map(|shard| shard.version.size).fold(0, u64::saturating_add);
         let mean_bytes = bytes / index.samples().max(1);
-        let copies = index.shards.iter().map(|_| OnceLock::new()).collect();
+        let in_use = index.shards.iter().map(|_| OnceLock::new()).collect();
         let samples = IndexedShards {
             store,
             index,
@@ -99,7 +99,7 @@ pub(crate) fn indexed_samples(
             units,
             mean_bytes,
             most_bytes,
-            copies,
+            in_use,
         };
         Ok(Arc::new(samples) as _)
     }
@@ -252,31 +252,29 @@ impl IndexedShards {
 
     /// The files of a read, or the reason why they are damaged.
     async fn fetch(&self, read: Read<File>) -> Result<Fetched, SourceFault> {
-        let (shard, place) = (&self.index.shards[read.shard], read.shard);
-        let get =
-            |version: &Version, range| self.store.get_range(shard.key.clone(), Some(version.clone()), range);
-        if self.copies[place].get().is_none() {
-            let error = match get(&shard.version, read.range.clone()).await {
-                Ok(bytes) => return Ok(read.split(&bytes).map(|(file, bytes)| (file, Ok(bytes))).collect()),
-                Err(error) => error,
-            };
-            match self.other_version(shard).await {
+        let (shard, in_use) = (&self.index.shards[read.shard], &self.in_use[read.shard]);
+        let known = in_use.get();
+        let bytes = match self.bytes(shard, known.unwrap_or(&shard.version), &read).await {
+            Ok(bytes) => bytes,
+            Err(error) if known.is_some() => return self.failed(read, error.into()),
+            Err(error) => match self.other_version(shard).await {
                 None => return self.failed(read, error.into()),
-                Some(version) if shard.has_digests && version.may_be_copy_of(&shard.version) => {
-                    self.copies[place].get_or_init(|| version);
+                Some(copy) if shard.has_digests && copy.may_be_copy_of(&shard.version) => {
+                    // Another read may have found the copy meanwhile.
+                    let copy = in_use.get_or_init(|| copy);
+                    match self.bytes(shard, copy, &read).await {
+                        Ok(bytes) => bytes,
+                        Err(error) => return self.failed(read, error.into()),
+                    }
                 }
                 Some(_) => return self.failed(read, self.changed(shard)),
-            }
-        }
-        // The headers before the files are read with them, and must be those that the index was made from.
-        let copy = self.copies[place].get().unwrap_or(&shard.version);
-        let before = self.kind.header_bytes();
-        let bytes = match get(copy, read.range.start.saturating_sub(before)..read.range.end).await {
-            Ok(bytes) => bytes,
-            Err(error) => return self.failed(read, error.into()),
+            },
         };
-        let checked = read.split_with(&bytes, before).map(|(file, mut bytes)| {
-            if self.kind.digest(&bytes) != file.digest {
+        let version = in_use.get_or_init(|| shard.version.clone());
+        let is_checked = self.is_checked(shard, version);
+        let before = if is_checked { self.kind.header_bytes() } else { 0 };
+        let checked = read.split(&bytes, before).map(|(file, mut bytes)| {
+            if is_checked && self.kind.digest(&bytes) != file.digest {
                 let outcome = self.damage.sample(self.changed(shard))?;
                 return Ok((file, Err(outcome)));
             }
@@ -284,6 +282,24 @@ impl IndexedShards {
             Ok((file, Ok(bytes)))
         });
         checked.collect()
+    }
+
+    /// Bytes of a read, with the header before the first file if it is checked.
+    async fn bytes(
+        &self,
+        shard: &ShardIndex,
+        version: &Version,
+        read: &Read<File>,
+    ) -> Result<Bytes, StoreError> {
+        let before = if self.is_checked(shard, version) { self.kind.header_bytes() } else { 0 };
+        let range = read.range.start.saturating_sub(before)..read.range.end;
+        self.store.get_range(shard.key.clone(), Some(version.clone()), range).await
+    }
+
+    /// True if the header before each file is read with it, and must be the one that the index was made from: the tag of a file does not tell
+    /// whether its content is the same, as that of an object in a bucket does.
+    fn is_checked(&self, shard: &ShardIndex, version: &Version) -> bool {
+        self.made.is_some() && shard.has_digests && (version.is_file() || *version != shard.version)
     }
 
     /// The files of a read that has failed, if damage is left out.

@@ -29,14 +29,15 @@ impl Version {
         Some(self.of_file().map_or(self.tag.as_deref()?, |(_, time)| time))
     }
 
-    /// True if the object may be a true copy of one of the version `other`, or the reverse, although the tags differ: at least one of them is
-    /// a file, which has another number in each folder. A file of the same number was written to.
+    /// True if the object may have the content of one of the version `other` although the tags differ: at least one of them is that of a
+    /// file, which says nothing of the content.
     pub fn may_be_copy_of(&self, other: &Self) -> bool {
-        self.size == other.size
-            && match (self.of_file(), other.of_file()) {
-                (Some((one, _)), Some((other, _))) => one != other,
-                (one, other) => one.is_some() || other.is_some(),
-            }
+        self.size == other.size && (self.is_file() || other.is_file())
+    }
+
+    /// True for a file in a folder.
+    pub fn is_file(&self) -> bool {
+        self.of_file().is_some()
     }
 
     /// Number and modification time of a file, as `folder::version` writes them.

@@ -114,10 +114,16 @@ async fn an_index_survives_a_copy_and_notices_another_shard() {
             assert_eq!((fault, samples.len()), (None, expected.len()));
             assert_eq!(damage.notes.warnings("s").is_empty(), is_same);
         }
-        // A file that was written to, and one of another size.
+        // A file that was touched, one that was overwritten with another of the same size and time, and one of another size.
         set_time(&one.path().join("shard"), 3000);
-        let (_, fault) = read(&store(one.path()), kind, Damage::default()).await;
-        assert!(fault.unwrap().contains(STALE));
+        let (samples, fault) = read(&store(one.path()), kind, Damage::default()).await;
+        assert_eq!((fault, &samples), (None, &expected));
+        fs::write(one.path().join("shard"), &other).unwrap();
+        for time in [1000, 4000] {
+            set_time(&one.path().join("shard"), time);
+            let (samples, fault) = read(&store(one.path()), kind, Damage::default()).await;
+            assert!(samples.is_empty() && fault.unwrap().contains(STALE));
+        }
         fs::write(two.path().join("shard"), [&shard[..], &[0; 512]].concat()).unwrap();
         let (_, fault) = read(&store(two.path()), kind, Damage::default()).await;
         assert!(fault.unwrap().contains(STALE));
