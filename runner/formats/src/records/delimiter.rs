@@ -75,16 +75,6 @@ pub(super) fn check(header: &[u8], names: &[&str], form: TableForm) -> Result<()
     }
 }
 
-/// A delimiter in messages.
-pub(super) fn in_words(delimiter: char) -> String {
-    format!("`{}`", delimiter.escape_debug())
-}
-
-/// The setting that names a delimiter.
-pub(super) fn setting(delimiter: char) -> String {
-    format!("`\"delimiter\": {}`", serde_json::Value::from(delimiter.to_string()))
-}
-
 fn shown(line: &[u8]) -> String {
     let line = String::from_utf8_lossy(&line[..line.len().min(4 * MAX_SHOWN_LINE)]);
     printable(&line.trim_end_matches(['\r', '\n']).replace('\t', "\\t"), MAX_SHOWN_LINE)

@@ -8,8 +8,7 @@ use penstock_types::spec::{ColumnType, JsonSize};
 use penstock_types::text::{printable, without_place};
 use serde_json::{Map, Value as Json};
 
-use super::delimiter::{in_words, setting};
-use super::layout::{KeyAndFields, MAX_COLUMNS, SAMPLE_KEY};
+use super::layout::{KeyAndFields, MAX_COLUMNS, SAMPLE_KEY, in_words, setting};
 use super::lenient::{Lenient, Special};
 use super::rows::{self, whole_number};
 use super::written::{MAX_EXACT, is_huge, is_inexact, member};

@@ -60,3 +60,13 @@ pub(super) fn restart(reader: &mut csv_core::Reader) {
     let (result, ..) = reader.read_record(b"\n", &mut [0], &mut [0]);
     debug_assert_eq!(result, ReadRecordResult::InputEmpty, "a blank line is no record");
 }
+
+/// A delimiter in messages.
+pub(super) fn in_words(delimiter: char) -> String {
+    format!("`{}`", delimiter.escape_debug())
+}
+
+/// The setting that names a delimiter.
+pub(super) fn setting(delimiter: char) -> String {
+    format!("`\"delimiter\": {}`", serde_json::Value::from(delimiter.to_string()))
+}

@@ -207,11 +207,14 @@ fn ranks_continue_in_compressed_records_each_with_its_own_state() {
 #[test]
 fn a_state_of_other_records_is_refused_before_the_first_sample() {
     let (runtime, folder) = (Runtime::new().unwrap(), folder());
+    // The records are counted once all are read, which may be before the first stop.
+    const DIFFERENCES: [&str; 2] =
+        ["has 32 samples, and had 31", "has other files, keys, sizes or bytes than it had"];
     for (key, stop, told) in [
-        ("lines.ndjson", 2, "has other files, keys, sizes or bytes than it had"),
-        ("lines.ndjson.gz", 2, "has other files, keys, sizes or bytes than it had"),
-        ("lines.ndjson", 1000, "has 32 samples, and had 31"),
-        ("lines.ndjson.gz", 1000, "has 32 samples, and had 31"),
+        ("lines.ndjson", 2, &DIFFERENCES[..]),
+        ("lines.ndjson.gz", 2, &DIFFERENCES),
+        ("lines.ndjson", 1000, &DIFFERENCES[..1]),
+        ("lines.ndjson.gz", 1000, &DIFFERENCES[..1]),
     ] {
         let document = document(&json!({ "records": { "store": "here", "key": key, "epochs": 2 } }), "input");
         let (_, state) = run(&runtime, &prepared(&runtime, folder.path(), &document), stop);
@@ -224,7 +227,7 @@ fn a_state_of_other_records_is_refused_before_the_first_sample() {
         let run = runtime.block_on(second.start_taken(None, Arc::new(Pool::new(HostMemory)), 4)).unwrap();
         assert!(matches!(run.take(LONG), Taken::Over));
         let error = run.wait().snapshot.error.unwrap();
-        assert!(error.contains(told), "{key} after {stop}: {error}");
+        assert!(told.iter().any(|told| error.contains(told)), "{key} after {stop}: {error}");
         fs::write(folder.path().join(key), before).unwrap();
     }
 }
