@@ -12,6 +12,7 @@ mod numbered;
 mod part;
 mod rows;
 mod split;
+mod stream;
 mod written;
 
 pub use format::RecordFormat;

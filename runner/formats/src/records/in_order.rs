@@ -6,20 +6,20 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use futures::stream::{self, StreamExt, TryStreamExt};
 use penstock_engine::item::Origin;
-use penstock_engine::numbered::{differs, selected_otherwise};
+use penstock_engine::numbered::selected_otherwise;
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_engine::typed::{FieldRules, Typing};
-use penstock_storage::{BoundedStore, RangedObject};
+use penstock_storage::BoundedStore;
 use penstock_types::data_set::{DataFields, LEARN_BYTES, LEARN_SAMPLES, Learner};
-use penstock_types::resume::{DataSet, Hash, StartPoint};
+use penstock_types::resume::{DataSet, StartPoint};
 use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings, Uneven};
 
 use super::format::RecordFormat;
 use super::numbered::{RECORD_CURES, learn_line};
-use super::part::{PART_BYTES, Part, Raw, parse};
-use super::split::{Piece, Splitter};
+use super::part::{Part, Raw, parse};
+use super::split::Piece;
+use super::stream::RecordStream;
 use super::{ahead_bytes, record_keys};
 use crate::shards::Shards;
 use tokio::task::spawn_blocking;
@@ -79,25 +79,6 @@ struct Rest {
     next: Option<(u32, u64)>,
     /// Set once all records of the epoch were read.
     is_read: bool,
-}
-
-/// Passes over the records of objects. All passes read the versions that the first one found.
-struct RecordStream {
-    store: BoundedStore,
-    format: Arc<RecordFormat>,
-    ahead_bytes: u64,
-    keys: Vec<Arc<str>>,
-    /// The objects that were opened, in the order of the keys, those that are missing as `None`; unused if there is one pass.
-    opened: Vec<Option<RangedObject>>,
-    is_once: bool,
-    /// Number of objects that are read in this pass, or being read.
-    begun: usize,
-    current: Option<Splitter>,
-    /// Number of blocks read in the first pass, and their digest.
-    blocks: u64,
-    digest: Hash,
-    /// Set once the first pass is over.
-    is_digested: bool,
 }
 
 enum RawChunk {
@@ -161,19 +142,15 @@ impl RecordSource {
     }
 
     async fn records(&self) -> Result<RecordStream, SourceFault> {
-        Ok(RecordStream {
-            keys: record_keys(&self.objects, &self.store).await?,
-            store: self.store.clone(),
-            format: self.format.clone(),
-            ahead_bytes: ahead_bytes(self.most_bytes),
-            opened: Vec::new(),
-            is_once: self.settings.after(self.settings.first_epoch).is_none() && self.start.is_none(),
-            begun: 0,
-            current: None,
-            blocks: 0,
-            digest: Hash::EMPTY,
-            is_digested: false,
-        })
+        let is_once = self.settings.after(self.settings.first_epoch).is_none() && self.start.is_none();
+        let keys = record_keys(&self.objects, &self.store).await?;
+        Ok(RecordStream::new(
+            self.store.clone(),
+            keys,
+            self.format.clone(),
+            ahead_bytes(self.most_bytes),
+            is_once,
+        ))
     }
 
     async fn next_chunk(&mut self) -> Result<Option<Produced>, SourceFault> {
@@ -251,10 +228,7 @@ impl Source for RecordSource {
     }
 
     fn kept_bytes(&self) -> u64 {
-        self.reading.as_ref().map_or(0, |InOrder { records, .. }| {
-            let ahead = records.current.as_ref().map_or(0, Splitter::ahead_bytes);
-            ahead + records.opened.len() as u64 * PART_BYTES
-        })
+        self.reading.as_ref().map_or(0, |reading| reading.records.kept_bytes())
     }
 }
 
@@ -321,9 +295,9 @@ impl InOrder {
 
     /// Data that were read so far; all of them, once they are counted.
     fn data(&self) -> DataSet {
-        let RecordStream { blocks, digest, .. } = &self.records;
-        let blocks = if self.count.is_some() && self.limit == u64::MAX { None } else { Some(*blocks) };
-        DataSet { count: self.count, digest: Some(*digest), blocks }
+        let (blocks, digest) = self.records.digested();
+        let blocks = if self.count.is_some() && self.limit == u64::MAX { None } else { Some(blocks) };
+        DataSet { count: self.count, digest: Some(digest), blocks }
     }
 
     async fn next_chunk(&mut self) -> Result<Option<RawChunk>, SourceFault> {
@@ -465,123 +439,4 @@ impl InOrder {
         self.held = None;
         true
     }
-}
-
-impl RecordStream {
-    /// Begins another pass.
-    fn rewind(&mut self) {
-        (self.begun, self.current, self.is_digested) = (0, None, true);
-    }
-
-    /// Compares the objects with those that an earlier run has read. Fails if they differ.
-    async fn compare(&mut self, before: DataSet) -> Result<(), SourceFault> {
-        let Some(digest) = before.digest else { return Ok(()) };
-        let (mut count, mut found) = (0, None);
-        loop {
-            if before.blocks == Some(self.blocks) {
-                found = Some(self.digest);
-            }
-            if found.is_some() && before.count.is_none() {
-                break;
-            }
-            let Some(block) = self.next_block().await? else { break };
-            count += block.len() as u64;
-        }
-        match before.count.filter(|before| *before != count) {
-            Some(before) => return Err(differs(&format!("has {count} samples, and had {before}"))),
-            None if found.unwrap_or(self.digest) != digest => {
-                return Err(differs("has other files, keys, sizes or bytes than it had"));
-            }
-            None => {}
-        }
-        self.rewind();
-        (self.blocks, self.digest, self.is_digested) = (0, Hash::EMPTY, false);
-        Ok(())
-    }
-
-    /// Returns the records that end in the next block; `None` after the last object.
-    async fn next_block(&mut self) -> Result<Option<Vec<(Arc<Part>, Piece)>>, SourceFault> {
-        loop {
-            let splitter = match &mut self.current {
-                Some(splitter) => splitter,
-                None => {
-                    let Some(key) = self.keys.get(self.begun) else { return Ok(None) };
-                    let object = match self.opened.get(self.begun) {
-                        Some(object) => object.clone(),
-                        None => {
-                            let opened = RangedObject::open(self.store.clone(), key.clone(), 0).await;
-                            match opened {
-                                Ok(object) => Some(object),
-                                Err(error) => {
-                                    self.format.damage.part(key, None, error.into())?;
-                                    None
-                                }
-                            }
-                        }
-                    };
-                    if !self.is_once && self.opened.len() == self.begun {
-                        self.opened.push(object.clone());
-                    }
-                    self.begun += 1;
-                    let Some(object) = object else { continue };
-                    self.current.insert(Splitter::new(object, self.format.clone(), self.ahead_bytes))
-                }
-            };
-            let read = splitter.checksums().len();
-            let block = splitter.next_block().await;
-            if !self.is_digested {
-                let more = &splitter.checksums()[read..];
-                self.blocks += more.len() as u64;
-                self.digest = more.iter().fold(self.digest, |digest, sum| digest.with(&sum.to_le_bytes()));
-            }
-            match block {
-                Ok(Some(pieces)) => {
-                    let part = splitter.part().clone();
-                    return Ok(Some(pieces.into_iter().map(|piece| (part.clone(), piece)).collect()));
-                }
-                Ok(None) => self.current = None,
-                Err(fault) => {
-                    self.format.damage.part(&splitter.part().object.key, None, fault)?;
-                    self.current = None;
-                }
-            }
-        }
-    }
-
-    /// Fields of the rows of all tables, by their headers.
-    async fn columns(&self) -> Result<DataFields, SourceFault> {
-        let headers = self.keys.clone().into_iter().map(|key| {
-            let (store, format) = (self.store.clone(), self.format.clone());
-            async move { header(store, key, format).await }
-        });
-        let parts: Vec<_> = stream::iter(headers).buffered(self.store.reads().get()).try_collect().await?;
-        let parts: Vec<Arc<Part>> = parts.into_iter().flatten().collect();
-        let found = self.format.fields_of(parts.iter().filter_map(|part| part.columns.as_deref()));
-        found.map_err(|reason| match parts.first() {
-            Some(first) => first.fault(1, &reason.to_string()),
-            None => SourceFault::new(reason.to_string(), None),
-        })
-    }
-}
-
-/// The object `key` with the columns of its header; `None` if it is damaged and left out.
-async fn header(
-    store: BoundedStore,
-    key: Arc<str>,
-    format: Arc<RecordFormat>,
-) -> Result<Option<Arc<Part>>, SourceFault> {
-    let object = match RangedObject::open(store, key.clone(), 0).await {
-        Ok(object) => object,
-        Err(error) => return format.damage.part(&key, None, error.into()).map(|()| None),
-    };
-    // No block is read ahead.
-    let mut splitter = Splitter::new(object, format.clone(), 0);
-    while splitter.part().columns.is_none() {
-        match splitter.next_block().await {
-            Ok(Some(_)) => {}
-            Ok(None) => break,
-            Err(fault) => return format.damage.part(&key, None, fault).map(|()| None),
-        }
-    }
-    Ok(Some(splitter.part().clone()))
 }
