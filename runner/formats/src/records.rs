@@ -2,6 +2,7 @@
 
 mod charset;
 mod delimiter;
+mod fault;
 mod format;
 mod in_order;
 mod json;
@@ -15,9 +16,10 @@ mod split;
 mod stream;
 mod written;
 
+pub use fault::RecordFault;
 pub use format::RecordFormat;
 pub use in_order::RecordSource;
-pub use json::{RecordFault, sample_of};
+pub use json::sample_of;
 pub use layout::SAMPLE_KEY;
 pub(crate) use numbered::{Limits, open_records};
 pub use numbered::{RECORD_CURES, record_samples};

@@ -22,6 +22,9 @@ pub const SAMPLE_KEY: &str = "key";
 /// Maximum number of columns of a table.
 pub(super) const MAX_COLUMNS: usize = 1 << 14;
 
+/// Maximum number of names and values in a line, because each takes dozens of bytes while the line is parsed.
+pub(super) const MAX_NODES: usize = 1 << 18;
+
 /// Key and fields of a record.
 pub(super) type KeyAndFields = (Option<Arc<str>>, Vec<Field>);
 
