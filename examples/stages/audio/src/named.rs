@@ -19,7 +19,7 @@ const MARKS: [(usize, &[u8], &str); 20] = [
     (0, b"MAC ", "Monkey's Audio"),
     (0, b"TTA1", "TTA"),
     (0, b"DSD ", "DSD"),
-    (0, b"MThd", "MIDI, which has notes instead of samples"),
+    (0, b"MThd", "MIDI (notes instead of samples)"),
     (0, b"MP+", "Musepack"),
     (0, b"MPCK", "Musepack"),
 ];

@@ -12,7 +12,7 @@ use super::fault::{MAX_SHOWN_NUMBER, RecordFault};
 use super::layout::{KeyAndFields, MAX_NODES, SAMPLE_KEY};
 use super::lenient::{Lenient, Special};
 use super::rows::{self, whole_number};
-use super::written::{MAX_EXACT, is_huge, is_inexact, member};
+use super::written::{MAX_EXACT, is_beyond, is_huge, is_inexact, is_zero, member};
 
 /// Makes a sample from the JSON object on line `number`; fails if the line is not a valid record.
 ///
@@ -137,16 +137,6 @@ fn value_of(line: &str, name: &str, value: Json) -> Result<Option<Value>, Record
         Json::String(text) => Value::Text(text),
         nested @ (Json::Array(_) | Json::Object(_)) => Value::Text(text_of(line, name, &nested)),
     }))
-}
-
-/// True if the number is written as a whole one that neither 64 bits nor float64 hold. `real` is the rounded number.
-pub(super) fn is_beyond(line: &str, name: &str, real: f64) -> bool {
-    is_huge(real) && member(line, name).is_some_and(is_inexact)
-}
-
-/// True if the number is written as `-0`, a whole number that the JSON library takes for a broken one.
-pub(super) fn is_zero(line: &str, name: &str, real: f64) -> bool {
-    real == 0.0 && real.is_sign_negative() && member(line, name) == Some("-0")
 }
 
 /// Text of a member that is no string: as it is written, if the JSON library has rounded a number in it.

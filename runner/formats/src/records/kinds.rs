@@ -8,10 +8,9 @@ use penstock_types::data_set::{FieldType, Learner, TypeFault};
 use penstock_types::spec::ColumnType;
 use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use super::json::{is_beyond, is_zero};
 use super::layout::MAX_NODES;
 use super::lenient::Lenient;
-use super::written::is_huge;
+use super::written::{is_beyond, is_huge, is_zero};
 
 /// Type of a member's value.
 enum Kind {

@@ -59,6 +59,16 @@ pub(super) fn after_string(bytes: &[u8], start: usize) -> usize {
     next + 1
 }
 
+/// True if the number is written as a whole one that neither 64 bits nor float64 hold. `real` is the rounded number.
+pub(super) fn is_beyond(line: &str, name: &str, real: f64) -> bool {
+    is_huge(real) && member(line, name).is_some_and(is_inexact)
+}
+
+/// True if the number is written as `-0`, a whole number that the JSON library takes for a broken one.
+pub(super) fn is_zero(line: &str, name: &str, real: f64) -> bool {
+    real == 0.0 && real.is_sign_negative() && member(line, name) == Some("-0")
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
