@@ -35,6 +35,7 @@ EXCLUDING = {
     "decode": {"fields", "texts", "scalars", "lists", "sample_key"},
 }
 OBJECTS: dict[str, Any] = {"key": "a", "shards": "a-{0..9}", "prefix": "a/", "suffix": ".txt", "sample_key": "id"}
+TABLE: dict[str, Any] = {"delimiter": ";", "quote": "'", "encoding": "latin-1"}
 
 # Every argument of each kind of part, each with a value other than its default.
 SOURCES: dict[str, dict[str, Any]] = {
@@ -52,8 +53,8 @@ SOURCES: dict[str, dict[str, Any]] = {
     "index": {"store": "data", "index": "index.json", **VISITS},
     "range": {"count": 50, **VISITS},
     "records": {"store": "data", **OBJECTS, "types": {"age": "int"}, **LISTING, **DAMAGE, **VISITS},
-    "csv": {"store": "data", **OBJECTS, "types": {"age": "int"}, **LISTING, **DAMAGE, **VISITS},
-    "tsv": {"store": "data", **OBJECTS, "types": {"age": "int"}, **LISTING, **DAMAGE, **VISITS},
+    "csv": {"store": "data", **OBJECTS, **TABLE, "types": {"age": "int"}, **LISTING, **DAMAGE, **VISITS},
+    "tsv": {"store": "data", **OBJECTS, **TABLE, "quote": None, "types": {"age": "int"}, **LISTING, **DAMAGE, **VISITS},
     "tar": {
         "store": "data",
         "shards": "a-{0..9}.tar",
