@@ -185,7 +185,7 @@ class Variant:
 
 
 # Settings of sources that versions before the rules on missing and damaged data do not know.
-NEW = ["missing", "on_damage", "scalars", "lists", "links", "classes", "hidden"]
+NEW = ["missing", "on_damage", "scalars", "lists", "links", "classes", "hidden", "delimiter", "quote", "encoding", "explode"]
 
 
 def without_new(document: Mapping[str, Any]) -> dict[str, Any]:
