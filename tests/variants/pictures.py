@@ -29,8 +29,6 @@ class Picture:
     tolerance: int = 0
     # True if the file may fail, such as forms that Pillow reads, but the manual leaves out.
     may_fail: bool = False
-    # Left, top, right and bottom of the pixels that are compared; those beside the first frame of a GIF are not.
-    box: tuple[int, int, int, int] | None = None
     # Pattern of the message of a file that must fail.
     says: str = "."
     # Largest mean difference, for decoding that is inexact.

@@ -170,7 +170,7 @@ def gif(rng: random.Random) -> Picture:
     recipe = f"{width}x{height} at {left},{top} on {screen}, {bits} bits, {tables} palette, interlaced {interlaced}, transparency {clear}, {frames} frames"
     if frames == 1 and rng.random() < 0.04:
         return cut("gif", data, rng.randint(20, len(data) - 1), recipe)
-    return Picture(what, data, "gif", recipe, reference(data), may_fail=tables == "none" or is_smaller, box=(left, top, left + width, top + height))
+    return Picture(what, data, "gif", recipe, reference(data), may_fail=tables == "none")
 
 
 def lzw(values: Sequence[int], bits: int) -> bytes:

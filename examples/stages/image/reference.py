@@ -11,6 +11,7 @@ Needs torchvision 0.29 and scipy. `compare` and `draws` call the example `apply`
 import io
 import json
 import os
+import struct
 import subprocess
 import sys
 import tempfile
@@ -237,6 +238,17 @@ def bmps():
         yield f"runs-{bits}.bmp", bmp(indexed, bits, 40, 2 if bits == 4 else 1, colours=table.tobytes(), down=down, runs=pack)
 
 
+def gif_of_part(screen, transparent):
+    """A GIF with a background of its own whose one frame, with 13 x 11 pixels at 4, 3, does not fill the screen, or exceeds it."""
+    options = {} if transparent is None else {"transparency": transparent}
+    indexed = picture(13, 11, 7).convert("P", palette=Image.Palette.ADAPTIVE, colors=16)
+    saved_whole = bytearray(saved(indexed, "GIF", background=9, **options))
+    saved_whole[6:10] = struct.pack("<HH", *screen)
+    frame = saved_whole.index(b"," + struct.pack("<HHHH", 0, 0, 13, 11))
+    saved_whole[frame + 1 : frame + 5] = struct.pack("<HH", 4, 3)
+    return bytes(saved_whole)
+
+
 def files():
     """Small files of all kinds."""
     image = picture(61, 47, 1)
@@ -271,7 +283,15 @@ def files():
     yield "lossless.webp", saved(image, "WEBP", lossless=True)
     yield "transparent.webp", saved(rgba, "WEBP", quality=80)
     yield "orientation.webp", saved(image, "WEBP", quality=80, exif=exif)
+    # A first frame without transparency that asks to be blended with the empty screen.
+    animated = bytearray(saved(image, "WEBP", save_all=True, append_images=[picture(61, 47, 3)], lossless=True))
+    animated[animated.index(b"ANMF") + 23] &= ~2
+    yield "animated.webp", bytes(animated)
     yield "still.gif", saved(image, "GIF")
+    # A code of one colour spans many rows, which are interlaced.
+    yield "one-colour.gif", saved(Image.new("RGB", (57, 32), (200, 30, 60)), "GIF")
+    for name, screen, transparent in [("part.gif", (24, 20), None), ("part-transparent.gif", (24, 20), 5), ("larger.gif", (9, 8), None)]:
+        yield name, gif_of_part(screen, transparent)
     yield "animated.gif", saved(image, "GIF", save_all=True, append_images=[picture(61, 47, 2)])
     yield "colour.bmp", saved(image, "BMP")
     yield "palette.bmp", saved(palette, "BMP")

@@ -71,6 +71,15 @@ pub enum Side {
     Right,
 }
 
+impl From<Side> for TruncationDirection {
+    fn from(side: Side) -> Self {
+        match side {
+            Side::Left => Self::Left,
+            Side::Right => Self::Right,
+        }
+    }
+}
+
 /// Splits the text into the tokens of a model. The asset `tokenizer` is the model's `tokenizer.json`.
 ///
 /// The result is `input_ids`, and `attention_mask`, 1 for tokens and 0 for padding; both int64, [length]. The counter `tokens`
@@ -81,6 +90,8 @@ pub struct Text {
     settings: Settings,
     filter: Filter,
     tokenizer: Tokenizer,
+    /// Length to which texts without special tokens are truncated here, since the tokenizer leaves them one token more.
+    truncated_to: Option<usize>,
 }
 
 #[stage(
@@ -125,23 +136,26 @@ impl SampleStage for Text {
 
 impl Text {
     fn encode(&self, text: &str) -> Result<Encoding> {
-        let Settings { add_special_tokens: special, max_length, max_bytes, truncation_side, .. } =
-            self.settings;
+        let mut encoding = self.encode_to_limit(text)?;
+        if let Some(length) = self.truncated_to {
+            encoding.truncate(length, 0, self.settings.truncation_side.into());
+        }
+        Ok(encoding)
+    }
+
+    fn encode_to_limit(&self, text: &str) -> Result<Encoding> {
+        let Settings { add_special_tokens: special, max_bytes, truncation_side, .. } = self.settings;
         let refused = |error| Error::new(format_args!("the text cannot be split: {error}"));
         let limit = max_bytes as usize;
         if text.len() > limit.min(part::SAFE_BYTES) {
-            if let Some(length) = max_length {
+            if let Some(truncation) = self.tokenizer.get_truncation() {
                 let kept = match truncation_side {
                     Side::Left => Side::Right,
                     Side::Right => Side::Left,
                 };
-                let found = part::encode(&self.tokenizer, text, special, length as usize, kept);
+                let found = part::encode(&self.tokenizer, text, special, truncation.max_length, kept);
                 if let Some(encoding) = found.map_err(refused)? {
                     count("cut", 1.0);
-                    // Tokenizers stop early, and then know of no further tokens.
-                    if encoding.get_overflowing().is_empty() {
-                        count("truncated", 1.0);
-                    }
                     return Ok(encoding);
                 }
             }
@@ -149,7 +163,7 @@ impl Text {
                 text.len() <= limit,
                 "the text has {} bytes, more than `max_bytes`, {limit}{}; split it first, or raise `max_bytes` with `memory_mib`",
                 text.len(),
-                if max_length.is_some() {
+                if self.settings.max_length.is_some() {
                     ", and no part of it certainly has the tokens that stay"
                 } else {
                     ""
@@ -179,33 +193,29 @@ impl Text {
                 "the tokenizer drops merges at random (`dropout` {dropout}), which is not repeatable; set it to null"
             );
         }
-        let added = tokenizer
+        let of_model = tokenizer
             .get_post_processor()
-            .filter(|_| settings.add_special_tokens)
             .map_or(0, |post| tokenizers::PostProcessor::added_tokens(post, false));
-        let truncation = match settings.max_length {
-            Some(length) => {
-                ensure!(
-                    length as usize > added,
-                    "`max_length` is {length}, but the model adds {added} special tokens; use a larger length"
-                );
-                let direction = match settings.truncation_side {
-                    Side::Left => TruncationDirection::Left,
-                    Side::Right => TruncationDirection::Right,
-                };
-                Some(TruncationParams {
-                    max_length: length as usize,
-                    direction,
-                    ..TruncationParams::default()
-                })
-            }
-            None => None,
-        };
+        let added = if settings.add_special_tokens { of_model } else { 0 };
+        let length = settings.max_length.map(|length| length as usize);
+        if let Some(length) = length {
+            ensure!(
+                length > added,
+                "`max_length` is {length}, but the model adds {added} special tokens; use a larger length"
+            );
+        }
+        let truncated_to = length.filter(|_| added == 0);
+        let truncation = length.map(|length| TruncationParams {
+            // Models stop at the maximum: one token more tells a text that goes on, where special tokens do not leave room for it.
+            max_length: truncated_to.map_or(length, |length| (length + 1).max(of_model)),
+            direction: settings.truncation_side.into(),
+            ..TruncationParams::default()
+        });
         let padding = padding(settings, &tokenizer)?;
         let refused = |error| Error::new(format_args!("`max_length`: {error}"));
         tokenizer.with_truncation(truncation).map_err(refused)?;
         tokenizer.with_padding(padding);
-        Ok(Self { settings: settings.clone(), filter: Filter::new(settings)?, tokenizer })
+        Ok(Self { settings: settings.clone(), filter: Filter::new(settings)?, tokenizer, truncated_to })
     }
 }
 

@@ -74,6 +74,27 @@ fn texts_are_truncated_padded_and_masked_at_either_end() {
 }
 
 #[test]
+fn a_text_counts_as_truncated_exactly_if_tokens_are_missing() {
+    const WORDS: &[u8] = br#"{"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"},
+        "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "c": 2, "?": 3}, "unk_token": "?"}}"#;
+    for (text, side, expected, truncated) in [
+        ("a b c", "right", [0, 1, 2], 0.0),
+        ("a b c", "left", [0, 1, 2], 0.0),
+        ("a b c a", "right", [0, 1, 2], 1.0),
+        ("a b c a", "left", [1, 2, 0], 1.0),
+        ("a b c a b c", "right", [0, 1, 2], 1.0),
+    ] {
+        penstock_guest::testing::reset();
+        set_asset("tokenizer", WORDS);
+        let params = format!(r#"{{"max_length": 3, "truncation_side": "{side}"}}"#);
+        assert_eq!(ids(&mut Instance::new(&params).unwrap(), text), expected, "{text}, {side}");
+        assert_eq!(counter("truncated"), truncated, "{text}, {side}");
+    }
+    let params = r#"{"max_length": 1, "add_special_tokens": false}"#;
+    assert_eq!(ids(&mut stage("wordpiece.json", params).unwrap(), "aa bb cc").len(), 1);
+}
+
+#[test]
 fn short_texts_are_dropped_and_counted() {
     penstock_guest::testing::reset();
     let mut stage = stage("bpe.json", r#"{"min_tokens": 1, "max_length": 2}"#).unwrap();

@@ -73,8 +73,28 @@ fn check_frames(bytes: &[u8], size: Size, in_animation: bool) -> Result<()> {
     Ok(())
 }
 
+/// A copy of an animation whose first frame is copied to the empty screen: blended with it, as such frames usually are, colours become 1 too low.
+fn copied_frame(webp: &[u8], limits: Limits) -> Result<Option<Vec<u8>>> {
+    const FLAGS: usize = 15;
+    const NO_BLENDING: u8 = 0x02;
+    let chunks = || chunks(webp.get(12..).unwrap_or_default());
+    let before: usize = chunks()
+        .take_while(|(name, _)| name != b"ANMF")
+        .map(|(_, content)| 8 + content.len() + content.len() % 2)
+        .sum();
+    let place = 12 + before + 8 + FLAGS;
+    if chunks().all(|(name, _)| name != *b"ANMF") || place >= webp.len() {
+        return Ok(None);
+    }
+    limits.ensure_fits(webp, webp.len() as u64)?;
+    let mut copied = webp.to_vec();
+    copied[place] |= NO_BLENDING;
+    Ok(Some(copied))
+}
+
 pub(super) fn decode(webp: &[u8], limits: Limits) -> Result<Image> {
-    let mut decoder = open(webp, limits)?;
+    let copied = copied_frame(webp, limits)?;
+    let mut decoder = open(copied.as_deref().unwrap_or(webp), limits)?;
     let (width, height) = decoder.dimensions();
     let channels = if decoder.has_alpha() { 4 } else { 3 };
     let bytes = decoder.output_buffer_size().context("the WebP is too large")?;
