@@ -166,6 +166,25 @@ pub mod penstock {
                     result10
                 }
             }
+            #[allow(unused_unsafe, clippy::all)]
+            /// Memory that the instance may have, in bytes: `memory_mib` of the stage. What needs more is better refused than tried.
+            #[allow(async_fn_in_trait)]
+            pub fn memory_limit() -> u64 {
+                unsafe {
+                    #[cfg(target_arch = "wasm32")]
+                    #[link(wasm_import_module = "penstock:stage/host@0.1.0")]
+                    unsafe extern "C" {
+                        #[link_name = "memory-limit"]
+                        fn wit_import0() -> i64;
+                    }
+                    #[cfg(not(target_arch = "wasm32"))]
+                    unsafe extern "C" fn wit_import0() -> i64 {
+                        unreachable!()
+                    }
+                    let ret = wit_import0();
+                    ret as u64
+                }
+            }
         }
     }
 }
@@ -1420,28 +1439,28 @@ macro_rules! __export_stage_impl {
         (link_section =
         "component-type:wit-bindgen:0.61.1:penstock:stage@0.1.0:stage:imports and exports")]
         #[doc(hidden)] #[allow(clippy::octal_escapes)] pub static
-        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 829] = *
+        __WIT_BINDGEN_COMPONENT_TYPE : [u8; 851] = *
         b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xc1\x05\x01A\x02\x01\
-A\x08\x01B\x0a\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xd7\x05\x01A\x02\x01\
+A\x08\x01B\x0c\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\
 \x01@\x02\x05level\x01\x07messages\x01\0\x04\0\x03log\x01\x02\x01@\x02\x04names\x05\
 deltau\x01\0\x04\0\x05count\x01\x03\x01p}\x01j\x01\x04\x01s\x01@\x01\x04names\0\x05\
-\x04\0\x05asset\x01\x06\x03\0\x19penstock:stage/host@0.1.0\x05\0\x01B\x10\x01m\x0b\
-\x07boolean\x05uint8\x04int8\x05int16\x06uint16\x05int32\x05int64\x07float16\x08\
-bfloat16\x07float32\x07float64\x04\0\x05dtype\x03\0\0\x01py\x01p}\x01r\x03\x05dt\
-ype\x01\x05shape\x02\x04data\x03\x04\0\x06tensor\x03\0\x04\x01q\x05\x04blob\x01\x03\
-\0\x04text\x01s\0\x03int\x01x\0\x04real\x01u\0\x06tensor\x01\x05\0\x04\0\x05valu\
-e\x03\0\x06\x01r\x02\x04names\x05value\x07\x04\0\x05field\x03\0\x08\x01p\x09\x01\
-r\x03\x03keys\x04seedw\x06fields\x0a\x04\0\x04item\x03\0\x0b\x01p\x0c\x01q\x05\x04\
-keep\x01\x0c\0\x04drop\0\0\x04many\x01\x0d\0\x04held\0\0\x06failed\x01s\0\x04\0\x07\
-outcome\x03\0\x0e\x03\0\x1apenstock:stage/types@0.1.0\x05\x01\x02\x03\0\x01\x04i\
-tem\x02\x03\0\x01\x07outcome\x01B\x0d\x02\x03\x02\x01\x02\x04\0\x04item\x03\0\0\x02\
-\x03\x02\x01\x03\x04\0\x07outcome\x03\0\x02\x01j\0\x01s\x01@\x01\x0bparams-jsons\
-\0\x04\x04\0\x04init\x01\x05\x01p\x01\x01p\x03\x01@\x01\x05items\x06\0\x07\x04\0\
-\x07process\x01\x08\x01@\0\0\x06\x04\0\x06finish\x01\x09\x04\0\x1epenstock:stage\
-/transform@0.1.0\x05\x04\x04\0\x1apenstock:stage/stage@0.1.0\x04\0\x0b\x0b\x01\0\
-\x05stage\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-component\x070.\
-258.0\x10wit-bindgen-rust\x060.61.1";
+\x04\0\x05asset\x01\x06\x01@\0\0w\x04\0\x0cmemory-limit\x01\x07\x03\0\x19penstoc\
+k:stage/host@0.1.0\x05\0\x01B\x10\x01m\x0b\x07boolean\x05uint8\x04int8\x05int16\x06\
+uint16\x05int32\x05int64\x07float16\x08bfloat16\x07float32\x07float64\x04\0\x05d\
+type\x03\0\0\x01py\x01p}\x01r\x03\x05dtype\x01\x05shape\x02\x04data\x03\x04\0\x06\
+tensor\x03\0\x04\x01q\x05\x04blob\x01\x03\0\x04text\x01s\0\x03int\x01x\0\x04real\
+\x01u\0\x06tensor\x01\x05\0\x04\0\x05value\x03\0\x06\x01r\x02\x04names\x05value\x07\
+\x04\0\x05field\x03\0\x08\x01p\x09\x01r\x03\x03keys\x04seedw\x06fields\x0a\x04\0\
+\x04item\x03\0\x0b\x01p\x0c\x01q\x05\x04keep\x01\x0c\0\x04drop\0\0\x04many\x01\x0d\
+\0\x04held\0\0\x06failed\x01s\0\x04\0\x07outcome\x03\0\x0e\x03\0\x1apenstock:sta\
+ge/types@0.1.0\x05\x01\x02\x03\0\x01\x04item\x02\x03\0\x01\x07outcome\x01B\x0d\x02\
+\x03\x02\x01\x02\x04\0\x04item\x03\0\0\x02\x03\x02\x01\x03\x04\0\x07outcome\x03\0\
+\x02\x01j\0\x01s\x01@\x01\x0bparams-jsons\0\x04\x04\0\x04init\x01\x05\x01p\x01\x01\
+p\x03\x01@\x01\x05items\x06\0\x07\x04\0\x07process\x01\x08\x01@\0\0\x06\x04\0\x06\
+finish\x01\x09\x04\0\x1epenstock:stage/transform@0.1.0\x05\x04\x04\0\x1apenstock\
+:stage/stage@0.1.0\x04\0\x0b\x0b\x01\0\x05stage\x03\0\0\0G\x09producers\x01\x0cp\
+rocessed-by\x02\x0dwit-component\x070.258.0\x10wit-bindgen-rust\x060.61.1";
         };
     };
 }
@@ -1454,23 +1473,24 @@ pub use __export_stage_impl as export_component;
 )]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 723] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xb7\x04\x01A\x02\x01\
-A\x04\x01B\x0a\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 745] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xcd\x04\x01A\x02\x01\
+A\x04\x01B\x0c\x01m\x04\x05debug\x04info\x04warn\x05error\x04\0\x05level\x03\0\0\
 \x01@\x02\x05level\x01\x07messages\x01\0\x04\0\x03log\x01\x02\x01@\x02\x04names\x05\
 deltau\x01\0\x04\0\x05count\x01\x03\x01p}\x01j\x01\x04\x01s\x01@\x01\x04names\0\x05\
-\x04\0\x05asset\x01\x06\x03\0\x19penstock:stage/host@0.1.0\x05\0\x01B\x10\x01m\x0b\
-\x07boolean\x05uint8\x04int8\x05int16\x06uint16\x05int32\x05int64\x07float16\x08\
-bfloat16\x07float32\x07float64\x04\0\x05dtype\x03\0\0\x01py\x01p}\x01r\x03\x05dt\
-ype\x01\x05shape\x02\x04data\x03\x04\0\x06tensor\x03\0\x04\x01q\x05\x04blob\x01\x03\
-\0\x04text\x01s\0\x03int\x01x\0\x04real\x01u\0\x06tensor\x01\x05\0\x04\0\x05valu\
-e\x03\0\x06\x01r\x02\x04names\x05value\x07\x04\0\x05field\x03\0\x08\x01p\x09\x01\
-r\x03\x03keys\x04seedw\x06fields\x0a\x04\0\x04item\x03\0\x0b\x01p\x0c\x01q\x05\x04\
-keep\x01\x0c\0\x04drop\0\0\x04many\x01\x0d\0\x04held\0\0\x06failed\x01s\0\x04\0\x07\
-outcome\x03\0\x0e\x03\0\x1apenstock:stage/types@0.1.0\x05\x01\x04\0:penstock:sta\
-ge/stage-with-all-of-its-exports-removed@0.1.0\x04\0\x0b+\x01\0%stage-with-all-o\
-f-its-exports-removed\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-com\
-ponent\x070.258.0\x10wit-bindgen-rust\x060.61.1";
+\x04\0\x05asset\x01\x06\x01@\0\0w\x04\0\x0cmemory-limit\x01\x07\x03\0\x19penstoc\
+k:stage/host@0.1.0\x05\0\x01B\x10\x01m\x0b\x07boolean\x05uint8\x04int8\x05int16\x06\
+uint16\x05int32\x05int64\x07float16\x08bfloat16\x07float32\x07float64\x04\0\x05d\
+type\x03\0\0\x01py\x01p}\x01r\x03\x05dtype\x01\x05shape\x02\x04data\x03\x04\0\x06\
+tensor\x03\0\x04\x01q\x05\x04blob\x01\x03\0\x04text\x01s\0\x03int\x01x\0\x04real\
+\x01u\0\x06tensor\x01\x05\0\x04\0\x05value\x03\0\x06\x01r\x02\x04names\x05value\x07\
+\x04\0\x05field\x03\0\x08\x01p\x09\x01r\x03\x03keys\x04seedw\x06fields\x0a\x04\0\
+\x04item\x03\0\x0b\x01p\x0c\x01q\x05\x04keep\x01\x0c\0\x04drop\0\0\x04many\x01\x0d\
+\0\x04held\0\0\x06failed\x01s\0\x04\0\x07outcome\x03\0\x0e\x03\0\x1apenstock:sta\
+ge/types@0.1.0\x05\x01\x04\0:penstock:stage/stage-with-all-of-its-exports-remove\
+d@0.1.0\x04\0\x0b+\x01\0%stage-with-all-of-its-exports-removed\x03\0\0\0G\x09pro\
+ducers\x01\x0cprocessed-by\x02\x0dwit-component\x070.258.0\x10wit-bindgen-rust\x06\
+0.61.1";
 #[inline(never)]
 #[doc(hidden)]
 pub fn __link_custom_section_describing_imports() {

@@ -33,6 +33,12 @@ pub fn asset(name: &str) -> Result<Vec<u8>> {
     backend::asset(name).map_err(Error::new)
 }
 
+/// Returns the memory that the instance may have, in bytes: `memory_mib` of the stage. Data that needs more fails better with a reason of
+/// the stage than with the runner's.
+pub fn memory_limit() -> u64 {
+    backend::memory_limit()
+}
+
 /// Logs a formatted line at debug level.
 #[macro_export]
 macro_rules! debug {
@@ -62,7 +68,7 @@ macro_rules! error {
 mod backend {
     use super::Level;
     use crate::bindings::penstock::stage::host;
-    pub(super) use crate::bindings::penstock::stage::host::{asset, count};
+    pub(super) use crate::bindings::penstock::stage::host::{asset, count, memory_limit};
 
     pub(super) fn log(level: Level, message: &str) {
         let level = match level {
@@ -83,11 +89,23 @@ pub(crate) mod backend {
 
     use super::Level;
 
-    #[derive(Default)]
     pub(crate) struct HostState {
         pub(crate) lines: Vec<(Level, String)>,
         pub(crate) counters: BTreeMap<String, f64>,
         pub(crate) assets: BTreeMap<String, Vec<u8>>,
+        pub(crate) memory_limit: u64,
+    }
+
+    impl Default for HostState {
+        fn default() -> Self {
+            const DEFAULT_MEMORY: u64 = 256 << 20;
+            Self {
+                lines: Vec::new(),
+                counters: BTreeMap::new(),
+                assets: BTreeMap::new(),
+                memory_limit: DEFAULT_MEMORY,
+            }
+        }
     }
 
     thread_local! {
@@ -105,5 +123,9 @@ pub(crate) mod backend {
     pub(super) fn asset(name: &str) -> Result<Vec<u8>, String> {
         HOST.with_borrow(|host| host.assets.get(name).cloned())
             .ok_or_else(|| format!("no asset `{name}`: set it with testing::set_asset"))
+    }
+
+    pub(super) fn memory_limit() -> u64 {
+        HOST.with_borrow(|host| host.memory_limit)
     }
 }

@@ -50,7 +50,7 @@ pub mod testing;
 
 pub use chunks::{fold_chunks, map_chunks, update_chunks};
 pub use error::{Context, Error, Result};
-pub use host::{Level, asset, count, log};
+pub use host::{Level, asset, count, log, memory_limit};
 pub use item::{Field, IntoOutcome, Item, Outcome, Value};
 pub use json::Json;
 pub use params::{Param, Params};
@@ -63,7 +63,7 @@ pub use tensor::{Dtype, Element, RawTensor, Tensor, TensorView};
 pub mod prelude {
     pub use crate::{
         BatchStage, Context, Error, Item, Outcome, Params, Result, Rng, SampleStage, StatefulStage, Tensor,
-        TensorView, Value, asset, bail, count, ensure, stage,
+        TensorView, Value, asset, bail, count, ensure, memory_limit, stage,
     };
 }
 

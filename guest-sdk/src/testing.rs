@@ -33,7 +33,12 @@ pub fn set_asset(name: &str, bytes: &[u8]) {
     HOST.with_borrow_mut(|host| host.assets.insert(name.to_owned(), bytes.to_vec()));
 }
 
-/// Removes all log lines, counters and assets.
+/// Sets the memory that the stage may have, in bytes; 256 MiB by default, as in a pipeline.
+pub fn set_memory_limit(bytes: u64) {
+    HOST.with_borrow_mut(|host| host.memory_limit = bytes);
+}
+
+/// Removes all log lines, counters and assets, and sets the default limit of memory.
 pub fn reset() {
     HOST.with_borrow_mut(|host| *host = HostState::default());
 }

@@ -44,6 +44,30 @@ fn a_document_runs_a_module_of_the_program_by_name_version_and_digest() {
 }
 
 #[test]
+fn the_longest_text_of_a_stage_grows_with_its_memory() {
+    let folder = Folder::new();
+    folder.tokenizer();
+    let line = json!({ "text": "the quick brown fox ".repeat(30_000) });
+    folder.write("long.ndjson", format!("{line}\n"));
+    let run = |memory_mib: u32| {
+        let stage = json!({ "module": "std/text", "memory_mib": memory_mib, "deadline_ms": 60_000,
+            "assets": { "tokenizer": { "store": "texts", "key": "tokenizer.json" } } });
+        let document = json!({ "name": "long", "source": { "records": { "store": "texts", "key": "long.ndjson" } },
+            "max_failures": { "count": 0 }, "stages": [{ "wasm": stage }] });
+        let path = folder.write("pipeline.json", document.to_string());
+        Call::run(&path).store("texts", folder.path()).finish()
+    };
+    run(512).exits(0);
+    let refused = run(256).exits(1).stdout;
+    assert!(
+        refused.contains(
+            "has 600000 bytes, more than the limit of 500000; split it first, or raise `memory_mib`"
+        ),
+        "{refused}"
+    );
+}
+
+#[test]
 fn the_modules_of_the_program_are_listed() {
     let list = Call::new(&["module", "list"]).finish().exits(0).stdout;
     assert!(list.lines().any(|line| line.starts_with("std/image@1") && line.contains(" sample ")), "{list}");

@@ -244,8 +244,9 @@ def large(variant: Variant) -> None:
     settings: dict[str, Any] = {}
     act = rng.choice(["crop", "resize", "draft", "draft"])
     if act == "resize" or rng.random() < 0.3:
-        params["max_pixels"] = 120_000_000
-        settings["memory_mib"] = rng.choice([1024, 2048])
+        settings["memory_mib"] = rng.choice([512, 1024, 2048])
+        if settings["memory_mib"] == 512:
+            params["max_pixels"] = 120_000_000
     image = Image.open(io.BytesIO(data))
     picture = Picture(f"limits: large JPEG, {act}", data, "jpg", f"{width}x{height}, sampling {sampling}, {'gray, ' if gray else ''}{len(data)} bytes")
     if act == "crop":
@@ -262,7 +263,9 @@ def large(variant: Variant) -> None:
             picture.mean = 8.0
         else:
             picture.tolerance = 1
-            if 3 * width * height > 2 * params["max_pixels"]:
+            # Bytes of a pixel of all colours, beside the planes of their samplings.
+            each = 3 + (1 if gray else 1 + 2 / (sampling[0] * sampling[1]))
+            if len(data) + each * width * height > 0.6 * settings["memory_mib"] * 2**20:
                 picture.drafted = 3.0
         picture.right = pixels(image.convert("RGB").resize((side, side), Image.Resampling.BILINEAR))
     check(variant, [picture], params, deadline_ms=60000, **settings)

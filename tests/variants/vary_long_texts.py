@@ -2,7 +2,7 @@
 
 Reference: `tokenizers`, which splits the whole text and truncates the tokens. The texts have places that a reader of their ends alone
 gets wrong: no spaces, only spaces, combining marks, special tokens, characters that the normalizer removes, and unknown ones in a row.
-A text that is longer than `max_bytes` may fail, but not if the end that stays has short words.
+A text that is longer than the limit for its `memory_mib` may fail, but not if the end that stays has short words.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 from kit import Variant, collated, main  # noqa: E402
 from stages import counted  # noqa: E402
 
-# Bytes of a text above which only a part of it is split, unless `max_bytes` is less; the default of `max_bytes`.
+# Bytes of a text above which only a part of it is split; with 256 MiB of memory, the maximum of a text that is split whole.
 LIMIT = 500_000
 
 SPECIALS = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "<mark>"]
@@ -180,20 +180,19 @@ def make(variant: Variant) -> None:
     rng = variant.rng
     kind = rng.choice(list(KINDS))
     variant.tags.append(kind)
-    max_bytes = rng.choice([None, None, None, 2_000, 20_000, 100_000, 550_000, 2_000_000])
-    limit = min(LIMIT, max_bytes or LIMIT)
-    text, styles, said = draw_text(rng, limit)
+    memory_mib = rng.choice([256, 256, 256, 300, 1024])
+    text, styles, said = draw_text(rng, LIMIT)
     tokenizer = draw_tokenizer(rng, kind, text)
     side = rng.choice(["right", "right", "left"])
     most = rng.choice([3, 8, 128, 128, 512, 512, 2048, 20_000, 200_000, None])
-    params: dict[str, Any] = {"truncation_side": side} | ({"max_bytes": max_bytes} if max_bytes else {})
+    params: dict[str, Any] = {"truncation_side": side}
     if most is not None:
         params["max_length"] = most
         if rng.random() < 0.2:
             params |= {"pad": True, "pad_token": "[PAD]", "padding_side": rng.choice(["left", "right"])}
     special = rng.random() < 0.8
     params["add_special_tokens"] = special
-    texts = [text, text[: rng.choice([100, 3000]) if limit == LIMIT else 300]]
+    texts = [text, text[: rng.choice([100, 3000])]]
     kept = [True, True]
     if rng.random() < 0.25:
         kept = draw_filter(rng, params, texts)
@@ -208,20 +207,19 @@ def make(variant: Variant) -> None:
     counts = [len(encoding.ids) + added for encoding in whole]
     variant.note(f"tokens of the whole texts: {counts}")
     expected = [cut(tokenizer, encoding, most, side, special, params) for encoding in whole]
-    memory_mib = 1024 if max_bytes and max_bytes > LIMIT else rng.choice([256, 256, 1024])
     stage = {"module": "std/text", "params": params, "assets": {"tokenizer": {"store": "d", "key": "tokenizer.json"}}, "deadline_ms": 60000, "memory_mib": memory_mib}
     outcome = variant.run(collated({"records": {"store": "d", "key": "texts.ndjson"}}, 1, stages=[{"wasm": stage}], max_failures=None), {"d": folder}, "--out", str(variant.place / "kept"))
-    sure = most is not None and is_certain(tokenizer, styles[0] if side == "right" else styles[-1], most, limit)
-    judge(variant, kind, outcome, texts, expected, kept, counts, most, side, max_bytes or LIMIT, sure)
+    sure = most is not None and is_certain(tokenizer, styles[0] if side == "right" else styles[-1], most)
+    judge(variant, kind, outcome, texts, expected, kept, counts, most, side, LIMIT * memory_mib // 256, sure)
 
 
-def is_certain(tokenizer: Tokenizer, end: tuple[str, int], most: int, limit: int) -> bool:
+def is_certain(tokenizer: Tokenizer, end: tuple[str, int], most: int) -> bool:
     """True if the end of a text that stays has many more short words than its tokens need."""
     style, size = end
     steps = json.loads(tokenizer.to_str())["pre_tokenizer"] or {"type": None}
     steps = steps["pretokenizers"] if steps["type"] == "Sequence" else [steps]
     has_words = any(step["type"] in ("ByteLevel", "BertPreTokenizer", "Whitespace", "WhitespaceSplit") or step["type"] == "Metaspace" and step["split"] for step in steps)
-    return has_words and style in PLAIN and 50 * (most + 50) < min(size, limit / 2)
+    return has_words and style in PLAIN and 50 * (most + 50) < min(size, LIMIT / 2)
 
 
 def cut(tokenizer: Tokenizer, whole: Any, most: int | None, side: str, special: bool, params: dict[str, Any]) -> tuple[list[int], list[int]]:
@@ -286,17 +284,17 @@ def judge(
     messages = " ".join(json.loads(line)["message"] for line in errors.read_text().splitlines()) if errors.exists() else ""
     sizes = [len(text.encode()) for text in texts]
     for number, (ids, mask) in enumerate(expected):
-        length = "long" if sizes[number] > max_bytes else "long, within max_bytes," if sizes[number] > LIMIT else "short"
+        length = "long" if sizes[number] > max_bytes else "long, within the memory," if sizes[number] > LIMIT else "short"
         place = f"{length} text, {'without max_length' if most is None else side}"
         if number not in found:
             if not kept[number]:
                 continue
-            # Within a raised `max_bytes`, words of more than 500,000 bytes fail.
-            may_fail = sizes[number] > min(LIMIT, max_bytes) and not sure and messages
+            # Words of more than 500,000 bytes fail with any memory.
+            may_fail = sizes[number] > LIMIT and not sure and messages
             if not may_fail:
                 variant.differ(f"{place}: {'fails' if messages else 'is missing'}", f"{len(ids)} tokens", messages or outcome.errors)
-            elif length == "long" and not re.search("max_length|max_bytes|memory_mib", messages):
-                variant.differ(f"{place}: the message names no way out", "max_length, max_bytes or memory_mib", messages)
+            elif length == "long" and not re.search("max_length|memory_mib|split it first", messages):
+                variant.differ(f"{place}: the message names no way out", "max_length, memory_mib or another stage", messages)
             else:
                 variant.tags.append(f"{place}: refused")
             continue
@@ -316,8 +314,8 @@ def judge(
         if counted(outcome, "truncated") != right:
             variant.differ(f"the counter `truncated`, {side}", right, counted(outcome, "truncated"))
     if len(found) == 2:
-        # Within a raised `max_bytes`, a text may be split whole.
-        least, largest = (sum(size > bound for size in sizes) if most is not None else 0 for bound in (max_bytes, min(LIMIT, max_bytes)))
+        # With more memory, a text may be split whole.
+        least, largest = (sum(size > bound for size in sizes) if most is not None else 0 for bound in (max_bytes, LIMIT))
         if not least <= counted(outcome, "cut") <= largest:
             variant.differ(f"the counter `cut`, {side}", f"{least} to {largest}", counted(outcome, "cut"))
 

@@ -247,7 +247,7 @@ fn check_imports(kind: ModuleKind, imports: &BTreeSet<String>) -> Result<(), Mod
     } else if *first == "env" {
         "the linker did not find these symbols: link the C library that defines them"
     } else {
-        "the only interface a stage may import is `penstock:stage/host@0.1.0` (log, count, asset)"
+        "the only interface a stage may import is `penstock:stage/host@0.1.0` (log, count, asset, memory-limit)"
     };
     Err(ModuleError::Import {
         found: format!("{}, which the host does not provide; {remedy}", listed(refused.iter().copied())),

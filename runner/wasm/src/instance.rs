@@ -70,7 +70,12 @@ impl Instance {
         let guest = Guest {
             memory: MemoryLimit { bytes: parts.memory_bytes, used: 0, peak: parts.memory_peak.clone() },
             clock: CallClock::new(stop, allowed),
-            host: HostSide::new(parts.log.clone(), parts.counters.clone(), parts.assets.clone()),
+            host: HostSide::new(
+                parts.log.clone(),
+                parts.counters.clone(),
+                parts.assets.clone(),
+                parts.memory_bytes,
+            ),
         };
         let ticking = sandbox.ticker.tick();
         let mut store = Store::new(&sandbox.engine, guest);

@@ -32,6 +32,7 @@ pub(crate) struct HostSide {
     log: Arc<LogSink>,
     counters: Arc<Counters>,
     assets: Arc<BTreeMap<String, Bytes>>,
+    memory_bytes: u64,
     /// Number of bytes logged in the current call.
     logged: usize,
     /// Message of the panic hook in the current call, if any.
@@ -43,8 +44,9 @@ impl HostSide {
         log: Arc<LogSink>,
         counters: Arc<Counters>,
         assets: Arc<BTreeMap<String, Bytes>>,
+        memory_bytes: u64,
     ) -> Self {
-        Self { log, counters, assets, logged: 0, panic: None }
+        Self { log, counters, assets, memory_bytes, logged: 0, panic: None }
     }
 
     /// Resets the state at the start of a call.
@@ -90,6 +92,10 @@ impl Host for HostSide {
             let name = printable(&name, SHOWN_NAME);
             format!("no asset `{name}`: add it under `assets` of this stage in the pipeline")
         }))
+    }
+
+    fn memory_limit(&mut self) -> wasmtime::Result<u64> {
+        Ok(self.memory_bytes)
     }
 }
 

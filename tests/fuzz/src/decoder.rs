@@ -37,6 +37,7 @@ const IMAGE: &[&str] = &[
     r#"{"ops": [{"RandomResizedCrop": {"size": 24}}, {"RandomHorizontalFlip": {}}, {"ToDtype": {"dtype": "float32"}}]}"#,
     r#"{"ops": [{"Resize": {"size": 20}}, {"RandomRotation": {"degrees": 30}}], "draft": true, "layout": "hwc"}"#,
     r#"{"ops": [{"CenterCrop": {"size": 40}}, {"Resize": {"size": 20, "interpolation": "bicubic"}}], "apply_exif_orientation": false}"#,
+    r#"{"ops": [{"CenterCrop": {"size": 30}}], "max_pixels": 1000}"#,
 ];
 const AUDIO: &[&str] = &[
     r#"{"output": "waveform"}"#,

@@ -30,11 +30,14 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Limits for the param `max_pixels`. The memory is less than that of a stage by default, and grows with the pixels beyond
-    /// the default.
-    pub(crate) fn of(max_pixels: u32) -> Self {
-        let pixels = u64::from(max_pixels);
-        Self { pixels, bytes: (200 << 20) * pixels.max(MAX_PIXELS) / MAX_PIXELS }
+    /// Limits for the param `max_pixels`, and for the memory of the stage, of which a part is left to the result and to free space between
+    /// allocations.
+    pub(crate) fn of(max_pixels: Option<u32>) -> Self {
+        const DEFAULT_MEMORY: u64 = 256 << 20;
+        const MOST: u64 = 400_000_000;
+        let memory = memory_limit();
+        let of_memory = (MAX_PIXELS * memory / DEFAULT_MEMORY).clamp(MAX_PIXELS, MOST);
+        Self { pixels: max_pixels.map_or(of_memory, u64::from), bytes: memory / 32 * 25 }
     }
 
     /// Size of an image whose pixels are all decoded, with this many bytes of memory for each. Fails if it takes too much.
@@ -64,10 +67,9 @@ impl Limits {
         let bytes = bytes + file.len() as u64;
         ensure!(
             bytes <= self.bytes,
-            "the image is too large: it takes {} MiB of memory, more than the {} for `max_pixels` of {}; raise it with `memory_mib`",
+            "the image is too large: it takes {} MiB of memory, more than {} for one image; raise `memory_mib`",
             bytes >> 20,
-            self.bytes >> 20,
-            self.pixels
+            self.bytes >> 20
         );
         Ok(())
     }

@@ -49,9 +49,9 @@ pub struct Settings {
     #[param(default = true)]
     pub apply_exif_orientation: bool,
     /// Maximum number of decoded pixels of an image; larger ones fail. Of a JPEG, the part that a crop keeps counts, at the size at which
-    /// `draft` decodes it. Beyond the default, images take up to 4.2 bytes of memory per pixel of this limit: raise `memory_mib`, too.
-    #[param(default = 50000000, min = 1, max = 400000000)]
-    pub max_pixels: u32,
+    /// `draft` decodes it. The default is 50 million, and more in proportion where `memory_mib` of the stage is more than 256.
+    #[param(min = 1, max = 400000000)]
+    pub max_pixels: Option<u32>,
 }
 
 /// The stage, with checked settings.

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::params::{Interpolation, PaddingMode};
 
-/// Maximum number of pixels of the results of ops, and by default of decoded images.
+/// Maximum number of pixels of the results of ops, and of decoded images with the memory that a stage has by default.
 pub(crate) const MAX_PIXELS: u64 = 50_000_000;
 
 /// Width and height in pixels.

@@ -43,7 +43,7 @@ fn item(bytes: &[u8], seed: u64, params: &serde_json::Value) -> Result<Item> {
 
 /// A file with the limits of the default.
 fn opened(file: &[u8]) -> Result<File<'_>> {
-    File::open(file, true, Limits::of(50_000_000))
+    File::open(file, true, Limits::of(None))
 }
 
 /// Shape and bytes of the result.

@@ -15,6 +15,9 @@ use tokenizers::{
 /// Names of padding tokens that are tried if neither the params nor the tokenizer name one.
 const PAD_TOKENS: [&str; 3] = ["[PAD]", "<pad>", "<|pad|>"];
 
+/// Memory that a stage has by default, in bytes: enough for texts of [`part::SAFE_BYTES`]. The memory for their tokens grows with their length.
+const DEFAULT_MEMORY: u64 = 256 << 20;
+
 /// Params that a pipeline may set.
 #[derive(Clone, Debug, Params)]
 pub struct Settings {
@@ -56,10 +59,6 @@ pub struct Settings {
     pub contains: Option<String>,
     /// Regular expression: texts that contain a match are dropped.
     pub lacks: Option<String>,
-    /// Maximum length of a text, in bytes; longer texts fail, unless `max_length` is set and a part of the text has the tokens that stay.
-    /// Memory grows with the length: raise `memory_mib`, too.
-    #[param(default = 500000, min = 1, max = 268435456)]
-    pub max_bytes: u32,
 }
 
 /// End of a text.
@@ -83,7 +82,7 @@ impl From<Side> for TruncationDirection {
 /// Splits the text into the tokens of a model. The asset `tokenizer` is the model's `tokenizer.json`.
 ///
 /// The result is `input_ids`, and `attention_mask`, 1 for tokens and 0 for padding; both int64, [length]. The counter `tokens`
-/// counts tokens without padding, `truncated` and `dropped` count texts. `cut` counts texts longer than 500,000 bytes, or than `max_bytes`, of which
+/// counts tokens without padding, `truncated` and `dropped` count texts. `cut` counts texts longer than 500,000 bytes, of which
 /// only a part was split, since the rest has no part in the tokens that stay.
 #[derive(Debug)]
 pub struct Text {
@@ -92,6 +91,8 @@ pub struct Text {
     tokenizer: Tokenizer,
     /// Length to which texts without special tokens are truncated here, since the tokenizer leaves them one token more.
     truncated_to: Option<usize>,
+    /// Maximum length of a text that is split whole, in bytes.
+    max_bytes: usize,
 }
 
 #[stage(
@@ -144,10 +145,9 @@ impl Text {
     }
 
     fn encode_to_limit(&self, text: &str) -> Result<Encoding> {
-        let Settings { add_special_tokens: special, max_bytes, truncation_side, .. } = self.settings;
+        let Settings { add_special_tokens: special, truncation_side, .. } = self.settings;
         let refused = |error| Error::new(format_args!("the text cannot be split: {error}"));
-        let limit = max_bytes as usize;
-        if text.len() > limit.min(part::SAFE_BYTES) {
+        if text.len() > part::SAFE_BYTES {
             if let Some(truncation) = self.tokenizer.get_truncation() {
                 let kept = match truncation_side {
                     Side::Left => Side::Right,
@@ -160,9 +160,10 @@ impl Text {
                 }
             }
             ensure!(
-                text.len() <= limit,
-                "the text has {} bytes, more than `max_bytes`, {limit}{}; split it first, or raise `max_bytes` with `memory_mib`",
+                text.len() <= self.max_bytes,
+                "the text has {} bytes, more than the limit of {}{}; split it first, or raise `memory_mib`",
                 text.len(),
+                self.max_bytes,
                 if self.settings.max_length.is_some() {
                     ", and no part of it certainly has the tokens that stay"
                 } else {
@@ -211,11 +212,18 @@ impl Text {
             direction: settings.truncation_side.into(),
             ..TruncationParams::default()
         });
+        let max_bytes = part::SAFE_BYTES as u64 * memory_limit() / DEFAULT_MEMORY;
         let padding = padding(settings, &tokenizer)?;
         let refused = |error| Error::new(format_args!("`max_length`: {error}"));
         tokenizer.with_truncation(truncation).map_err(refused)?;
         tokenizer.with_padding(padding);
-        Ok(Self { settings: settings.clone(), filter: Filter::new(settings)?, tokenizer, truncated_to })
+        Ok(Self {
+            settings: settings.clone(),
+            filter: Filter::new(settings)?,
+            tokenizer,
+            truncated_to,
+            max_bytes: (max_bytes as usize).max(part::SAFE_BYTES),
+        })
     }
 }
 

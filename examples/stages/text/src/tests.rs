@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use penstock_guest::prelude::*;
-use penstock_guest::testing::{Instance, counter, set_asset};
+use penstock_guest::testing::{Instance, counter, set_asset, set_memory_limit};
 use serde_json::Value as Json;
 
 use super::*;
@@ -20,6 +20,14 @@ fn file(name: &str) -> Vec<u8> {
 fn stage(model: &str, params: &str) -> Result<Instance<Text>, String> {
     set_asset("tokenizer", &file(model));
     Instance::new(params)
+}
+
+/// A stage that starts with this many bytes of memory.
+fn with_memory<T>(bytes: u64, start: impl FnOnce() -> T) -> T {
+    set_memory_limit(bytes);
+    let started = start();
+    set_memory_limit(256 << 20);
+    started
 }
 
 fn ids(stage: &mut Instance<Text>, text: &str) -> Vec<i64> {
@@ -135,7 +143,7 @@ fn long_texts_have_the_right_tokens_or_are_refused() {
     assert_eq!(found, expected);
     assert_eq!(
         failure(&mut stage, &"a".repeat(500_001)),
-        "the text has 500001 bytes, more than `max_bytes`, 500000; split it first, or raise `max_bytes` with `memory_mib`"
+        "the text has 500001 bytes, more than the limit of 500000; split it first, or raise `memory_mib`"
     );
 }
 
@@ -159,8 +167,9 @@ fn a_long_text_that_is_truncated_has_the_tokens_of_the_whole() {
     let text = long_text();
     for model in ["bpe", "wordpiece", "unigram"] {
         let whole = ids(
-            &mut stage(&format!("{model}.json"), r#"{"max_bytes": 9000000, "add_special_tokens": false}"#)
-                .unwrap(),
+            &mut with_memory(5 << 30, || {
+                stage(&format!("{model}.json"), r#"{"add_special_tokens": false}"#).unwrap()
+            }),
             &text,
         );
         for length in [3, 128, 3000] {
@@ -204,7 +213,7 @@ fn a_long_text_of_which_no_part_has_certain_tokens_is_refused_or_split_whole() {
     let text = "abcdefg".repeat(80_000);
     let params = r#"{"max_length": 8, "truncation_side": "left", "add_special_tokens": false}"#;
     let mut left = Instance::<Text>::new(params).unwrap();
-    let whole = ids(&mut Instance::<Text>::new(r#"{"max_bytes": 9000000}"#).unwrap(), &text);
+    let whole = ids(&mut with_memory(5 << 30, || Instance::<Text>::new("{}").unwrap()), &text);
     match left.process(vec![Item::new("a").with("text", &*text)]).remove(0) {
         Outcome::Failed(reason) => assert!(reason.contains(told), "{reason}"),
         Outcome::Keep(item) => {
@@ -215,7 +224,7 @@ fn a_long_text_of_which_no_part_has_certain_tokens_is_refused_or_split_whole() {
     let mut right = Instance::<Text>::new(r#"{"max_length": 8}"#).unwrap();
     assert_eq!(ids(&mut right, &text), ids(&mut right, &text[..1000]));
     // A word in which the regular expression gives up.
-    let mut whole = stage("bpe.json", r#"{"max_bytes": 9000000}"#).unwrap();
+    let mut whole = with_memory(5 << 30, || stage("bpe.json", "{}").unwrap());
     let reason = failure(&mut whole, &format!("{}a", " ".repeat(1_200_000)));
     assert!(reason.starts_with("the text has a word of "), "{reason}");
 }

@@ -61,7 +61,7 @@ fn rows(height: usize, interlaced: bool) -> impl Iterator<Item = usize> {
 fn fault(error: &DecodingError) -> Error {
     match error {
         DecodingError::MemoryLimit | DecodingError::OutOfMemory => Error::new(
-            "the image is too large: a frame of the GIF takes more memory than `max_pixels` allows",
+            "the image is too large: a frame of the GIF takes more memory than one image may; raise `memory_mib`",
         ),
         damage => Error::new(format_args!("the GIF is damaged: {damage}")),
     }

@@ -42,9 +42,9 @@ pub(super) fn decode(png: &[u8], limits: Limits) -> Result<Image> {
 
 fn fault(error: &DecodingError) -> Error {
     match error {
-        DecodingError::LimitsExceeded => {
-            Error::new("the image is too large: the PNG takes more memory than `max_pixels` allows")
-        }
+        DecodingError::LimitsExceeded => Error::new(
+            "the image is too large: the PNG takes more memory than one image may; raise `memory_mib`",
+        ),
         damage => Error::new(format_args!("the PNG is damaged: {damage}")),
     }
 }

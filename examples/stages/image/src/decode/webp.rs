@@ -104,9 +104,9 @@ pub(super) fn decode(webp: &[u8], limits: Limits) -> Result<Image> {
         false => decoder.read_image(&mut pixels),
     }
     .map_err(|error| match error {
-        DecodingError::MemoryLimitExceeded => {
-            Error::new("the image is too large: the WebP takes more memory than `max_pixels` allows")
-        }
+        DecodingError::MemoryLimitExceeded => Error::new(
+            "the image is too large: the WebP takes more memory than one image may; raise `memory_mib`",
+        ),
         damage => Error::new(format_args!("the WebP is damaged: {damage}")),
     })?;
     Ok(super::to_colours(Size { width, height }, channels, pixels))

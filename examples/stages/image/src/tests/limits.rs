@@ -1,7 +1,7 @@
 //! The limit of pixels.
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
-use penstock_guest::testing::counter;
+use penstock_guest::testing::{counter, set_memory_limit};
 
 use super::*;
 
@@ -54,7 +54,7 @@ fn a_progressive_jpeg_whose_coefficients_take_too_much_is_refused_although_it_is
     let message = item(&bomb, 0, &json!({ "ops": ops, "draft": true })).unwrap_err().message().to_owned();
     assert_eq!(
         message,
-        "the image is too large: it takes 12288 MiB of memory, more than the 200 for `max_pixels` of 50000000; raise it with `memory_mib`"
+        "the image is too large: it takes 12288 MiB of memory, more than 200 for one image; raise `memory_mib`"
     );
     // Of a sequential one, the compressed data ends first.
     let mut bomb = file("baseline-420.jpg");
@@ -92,6 +92,13 @@ fn a_jpeg_of_100_megapixels_is_decoded_in_part_or_with_a_higher_limit() {
     assert_eq!(counter("drafted"), 0.0);
     let message = run(json!({ "ops": resize })).unwrap_err().message().to_owned();
     assert_eq!(message, "the image is too large: 10000 x 10000 pixels, more than `max_pixels`, 50000000");
+    set_memory_limit(1 << 30);
+    assert_eq!(run(json!({ "ops": resize })).unwrap().len(), 3 * 64 * 64);
+    assert_eq!(counter("drafted"), 0.0);
+    set_memory_limit(32 << 20);
+    let message = run(json!({ "ops": resize, "max_pixels": 100_000_000 })).unwrap_err().message().to_owned();
+    assert!(message.ends_with("MiB of memory, more than 25 for one image; raise `memory_mib`"), "{message}");
+    set_memory_limit(256 << 20);
     // Too large for planes of all colours, which is counted.
     assert_eq!(run(json!({ "ops": resize, "max_pixels": 100_000_000 })).unwrap().len(), 3 * 64 * 64);
     assert_eq!(counter("drafted"), 1.0);
