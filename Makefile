@@ -216,6 +216,7 @@ test-ray: debug-wheel ## Test the Python package on a Ray cluster of several nod
 .PHONY: test
 test: guests rclone docker-registry wasi-libc schemathesis componentize-py componentize-qjs go ui ## Run all tests, in a browser too, and check format, lints and dependencies
 	cargo fmt --all --check
+	cargo update --quiet --workspace --locked --manifest-path tests/fuzz/libfuzzer/Cargo.toml
 	cargo clippy --locked $(ALL) --all-targets -- -D warnings
 	cargo clippy --locked -p text --all-targets -- -D warnings
 	cargo test --locked $(ALL)
