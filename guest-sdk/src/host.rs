@@ -33,6 +33,9 @@ pub fn asset(name: &str) -> Result<Vec<u8>> {
     backend::asset(name).map_err(Error::new)
 }
 
+/// Memory of an instance whose stage does not set `memory_mib`, in bytes.
+pub const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
+
 /// Returns the memory that the instance may have, in bytes: `memory_mib` of the stage. Data that needs more fails better with a reason of
 /// the stage than with the runner's.
 pub fn memory_limit() -> u64 {
@@ -98,12 +101,11 @@ pub(crate) mod backend {
 
     impl Default for HostState {
         fn default() -> Self {
-            const DEFAULT_MEMORY: u64 = 256 << 20;
             Self {
                 lines: Vec::new(),
                 counters: BTreeMap::new(),
                 assets: BTreeMap::new(),
-                memory_limit: DEFAULT_MEMORY,
+                memory_limit: crate::DEFAULT_MEMORY_BYTES,
             }
         }
     }

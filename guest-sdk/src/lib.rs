@@ -50,7 +50,7 @@ pub mod testing;
 
 pub use chunks::{fold_chunks, map_chunks, update_chunks};
 pub use error::{Context, Error, Result};
-pub use host::{Level, asset, count, log, memory_limit};
+pub use host::{DEFAULT_MEMORY_BYTES, Level, asset, count, log, memory_limit};
 pub use item::{Field, IntoOutcome, Item, Outcome, Value};
 pub use json::Json;
 pub use params::{Param, Params};

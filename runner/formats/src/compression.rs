@@ -11,8 +11,11 @@ use zstd::zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, get_error_name};
 /// Size of a block of decompressed bytes; only the last block of an object is smaller.
 pub(crate) const BLOCK: usize = 1 << 20;
 
-/// Bytes that a gzip decoder may write beyond a block: its two buffers have 32 KiB each.
+/// Bytes that a decoder may write beyond a block: that of gzip passes on its buffer of 32 KiB, at its end more than once.
 const SPILL: usize = 128 << 10;
+
+/// Window and buffer of a gzip decoder.
+const GZIP_BYTES: usize = 64 << 10;
 
 /// Maximum size of a zstd window, as a power of two; the command `zstd` has the same limit.
 const MAX_WINDOW_LOG: u32 = 27;
@@ -118,10 +121,10 @@ impl Decoder {
     /// Bytes that the decoder keeps, with the block that it fills.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let decoder = match &self.kind {
-            Kind::Gzip(_) => SPILL,
+            Kind::Gzip(_) => GZIP_BYTES,
             Kind::Zstd(context, _) => context.sizeof(),
         };
-        (BLOCK + decoder) as u64
+        (BLOCK + SPILL + decoder) as u64
     }
 
     /// Decompresses until the block is full or `input` is used up.

@@ -204,10 +204,11 @@ impl Sequence {
     }
 
     /// Fault of compressed content for a reader that needs places.
-    pub(crate) fn no_index(&self) -> Option<SourceFault> {
+    pub(crate) fn fault_without_places(&self) -> Option<SourceFault> {
         let reason = format!(
-            "is compressed with {} as a whole, so that its samples cannot be found: decompress it, or read it in order, without an index \
-             and `shuffle`",
+            "is compressed with {} as a whole, so that its samples have no places: decompress it, or read it in order, without an index, \
+             `shuffle`, a mixture, a join of labels, or several ranks with `skip`; `--suffix .tar` of `penstock index` and `shards` \
+             leave it out",
             self.compression()?
         );
         Some(self.fault(0, Unreadable { reason, is_damage: false }))

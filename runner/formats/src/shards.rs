@@ -1,5 +1,7 @@
 //! Keys of the shards of a data set.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -27,14 +29,11 @@ pub enum Shards {
 pub(crate) struct Starts(Vec<u64>);
 
 impl Shards {
-    /// Keys of the shards, in order; at least one.
+    /// Keys of the shards, in order; at least one. Fails if a listing seems to have a shard twice.
     pub async fn keys(&self, store: &BoundedStore) -> Result<Vec<Arc<str>>, SourceFault> {
-        match self {
-            Self::Keys(keys) => Ok(keys.clone()),
-            Self::Listed(wanted) => {
-                let keys = wanted.list(store, |_| {}).await?;
-                Ok(keys.iter().map(Arc::from).collect())
-            }
+        let keys: Vec<Arc<str>> = match self {
+            Self::Keys(keys) => return Ok(keys.clone()),
+            Self::Listed(wanted) => wanted.list(store, |_| {}).await?.iter().map(Arc::from).collect(),
             Self::TfrecordFiles(wanted) => {
                 let listed = wanted.list(store, |_| {}).await?;
                 let keys: Vec<Arc<str>> =
@@ -51,9 +50,37 @@ impl Shards {
                     );
                     return Err(SourceFault::new(reason, None));
                 }
-                Ok(keys)
+                keys
+            }
+        };
+        match compressed_twice(&keys) {
+            None => Ok(keys),
+            Some((one, other)) => {
+                let (one, other, store) = (shown(one), shown(other), store.name());
+                let reason = format!(
+                    "store `{store}` has both {one} and {other}, which seem to be the same data: remove one of them, or name those to read by `shards`"
+                );
+                Err(SourceFault::new(reason, None))
             }
         }
+    }
+}
+
+/// Two keys that differ by their compression alone, if there are any.
+fn compressed_twice(keys: &[Arc<str>]) -> Option<(&str, &str)> {
+    if keys.iter().all(|key| matches!(uncompressed(key), Cow::Borrowed(name) if name.len() == key.len())) {
+        return None;
+    }
+    let mut names = HashMap::with_capacity(keys.len());
+    keys.iter().find_map(|key| names.insert(uncompressed(key), &**key).map(|other| (other, &**key)))
+}
+
+/// A key without the end that names its compression.
+fn uncompressed(key: &str) -> Cow<'_, str> {
+    match key.rsplit_once('.') {
+        Some((name, end)) if ["gz", "zst"].iter().any(|known| end.eq_ignore_ascii_case(known)) => name.into(),
+        Some((name, end)) if end.eq_ignore_ascii_case("tgz") => format!("{name}.tar").into(),
+        _ => key.into(),
     }
 }
 
@@ -236,6 +263,25 @@ mod tests {
             ["a.tfrecord.index", "a.tfrecord-0", "a.tfrecord-x-of-2", "a.tfrecordx", "tfrecord", "a.tar"]
         {
             assert!(!is_tfrecord(key), "{key}");
+        }
+    }
+
+    #[test]
+    fn keys_that_differ_by_their_compression_alone_are_found() {
+        let found = |keys: &[&str]| {
+            let keys: Vec<Arc<str>> = keys.iter().map(|key| Arc::from(*key)).collect();
+            compressed_twice(&keys).map(|(one, other)| format!("{one} {other}"))
+        };
+        assert_eq!(found(&["a.ndjson", "b.ndjson.gz"]), None);
+        assert_eq!(found(&["a", "a.b", "tgz"]), None);
+        for (one, other) in [
+            ("a.ndjson", "a.ndjson.GZ"),
+            ("a.ndjson.gz", "a.ndjson.zst"),
+            ("a.tar", "a.tgz"),
+            ("a.tar.gz", "a.tgz"),
+            ("a.tfrecord", "a.tfrecord.gz"),
+        ] {
+            assert_eq!(found(&["0", one, "b", other]), Some(format!("{one} {other}")));
         }
     }
 

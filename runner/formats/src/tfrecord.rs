@@ -5,7 +5,7 @@ mod fields;
 mod frames;
 mod scan;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -42,7 +42,11 @@ pub fn tfrecord_samples(
     let noted = damage.clone();
     indexed_samples(store, index.into(), IndexKind::Tfrecord, damage, most_bytes, move |index| {
         let types = fields.types(index.types());
-        Ok((index, Box::new(Records { fields, damage: noted, most_bytes }) as _, types))
+        Ok((
+            index,
+            Box::new(Records { fields, damage: noted, most_bytes, warned: Mutex::default() }) as _,
+            types,
+        ))
     })
 }
 
@@ -85,6 +89,8 @@ struct Records {
     fields: RecordFields,
     damage: Damage,
     most_bytes: u64,
+    /// Last file with a warning of lists of features.
+    warned: Mutex<Box<str>>,
 }
 
 impl Decode for Records {
@@ -99,7 +105,11 @@ impl Decode for Records {
         let key = sample.key.clone();
         if add(&self.fields, sample, record, self.most_bytes)? {
             let file = key.rsplit_once('#').map_or(&*key, |(file, _)| file);
-            self.damage.warn(SEQUENCES, file);
+            let mut last = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+            if &**last != file {
+                self.damage.warn(SEQUENCES, file);
+                *last = file.into();
+            }
         }
         Ok(())
     }

@@ -36,7 +36,7 @@ pub(crate) fn brotli(packed: &[u8], content: &mut [u8]) -> Result<Option<usize>,
     );
     match result {
         BrotliResult::ResultSuccess if packed_left == 0 => Ok(Some(at)),
-        BrotliResult::ResultSuccess => Err(format!("it ends {packed_left} bytes before its end")),
+        BrotliResult::ResultSuccess => Err(format!("{packed_left} bytes follow its end")),
         BrotliResult::NeedsMoreOutput => Ok(None),
         BrotliResult::NeedsMoreInput => Err("it is cut off".to_owned()),
         BrotliResult::ResultFailure => Err(format!("it is no Brotli: {:?}", state.error_code)),
@@ -71,7 +71,7 @@ mod tests {
             assert_eq!(reason, "cannot be decompressed: it is cut off", "{length}");
         }
         let more = [HELLO, b"x"].concat();
-        assert_eq!(unpacked(&more, 5).unwrap_err(), "cannot be decompressed: it ends 1 bytes before its end");
+        assert_eq!(unpacked(&more, 5).unwrap_err(), "cannot be decompressed: 1 bytes follow its end");
     }
 
     #[test]

@@ -124,7 +124,7 @@ pub struct S3Config {
     #[serde(default)]
     pub requester_pays: bool,
     /// False for a service that lists keys in no order: all keys of a listing are then read and sorted before the first one is used.
-    #[serde(default = "usually")]
+    #[serde(default = "default_sorted")]
     pub sorted: bool,
     /// Key of the index, below the prefix, that the source `index` reads when the document names none.
     #[serde(default)]
@@ -137,7 +137,7 @@ pub struct S3Config {
     pub writable: bool,
 }
 
-fn usually() -> bool {
+fn default_sorted() -> bool {
     true
 }
 

@@ -41,6 +41,7 @@ pub(crate) use stage::Settings;
 pub use stage::{
     Aggregate, Asset, Collate, Disaggregate, Fetch, Sleep, SleepOn, SleepShape, Stage, Transfer, Wasm,
 };
+pub(crate) use table::is_double_quote;
 pub use table::{TableForm, TextEncoding};
 
 use crate::policy::FailureLimit;

@@ -48,10 +48,7 @@ pub fn read(file: &[u8]) -> Result<Clip> {
     };
     let (mut format, mut is_empty) = (None, false);
     while let Some(chunk) = chunks.next() {
-        let chunk = match chunk {
-            Err(_) if is_empty => break,
-            chunk => chunk?,
-        };
+        let chunk = chunk?;
         match &chunk.name {
             b"fmt " if format.is_some() => bail!("the file has two `fmt ` chunks"),
             b"fmt " => format = Some(Format::read(chunk.whole()?)?),

@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::io::Cursor;
 
+use penstock_guest::DEFAULT_MEMORY_BYTES;
 use penstock_guest::prelude::*;
 
 use crate::image::Image;
@@ -33,10 +34,9 @@ impl Limits {
     /// Limits for the param `max_pixels`, and for the memory of the stage, of which a part is left to the result and to free space between
     /// allocations.
     pub(crate) fn of(max_pixels: Option<u32>) -> Self {
-        const DEFAULT_MEMORY: u64 = 256 << 20;
         const MOST: u64 = 400_000_000;
         let memory = memory_limit();
-        let of_memory = (MAX_PIXELS * memory / DEFAULT_MEMORY).clamp(MAX_PIXELS, MOST);
+        let of_memory = (MAX_PIXELS * memory / DEFAULT_MEMORY_BYTES).clamp(MAX_PIXELS, MOST);
         Self { pixels: max_pixels.map_or(of_memory, u64::from), bytes: memory / 32 * 25 }
     }
 

@@ -6,6 +6,7 @@ mod part;
 mod random;
 
 use filter::Filter;
+use penstock_guest::DEFAULT_MEMORY_BYTES;
 use penstock_guest::prelude::*;
 use tokenizers::{
     Encoding, ModelWrapper, PaddingDirection, PaddingParams, PaddingStrategy, Tokenizer, TruncationDirection,
@@ -14,9 +15,6 @@ use tokenizers::{
 
 /// Names of padding tokens that are tried if neither the params nor the tokenizer name one.
 const PAD_TOKENS: [&str; 3] = ["[PAD]", "<pad>", "<|pad|>"];
-
-/// Memory that a stage has by default, in bytes: enough for texts of [`part::SAFE_BYTES`]. The memory for their tokens grows with their length.
-const DEFAULT_MEMORY: u64 = 256 << 20;
 
 /// Params that a pipeline may set.
 #[derive(Clone, Debug, Params)]
@@ -165,7 +163,7 @@ impl Text {
                 text.len(),
                 self.max_bytes,
                 if self.settings.max_length.is_some() {
-                    ", and no part of it certainly has the tokens that stay"
+                    ", and the tokens to keep cannot be determined from a part of it"
                 } else {
                     ""
                 }
@@ -173,7 +171,7 @@ impl Text {
             let longest = part::longest_word(&self.tokenizer, text).map_err(refused)?;
             ensure!(
                 longest <= part::SAFE_BYTES,
-                "the text has a word of {longest} bytes for its tokenizer, more than the limit of {}; split it first",
+                "the tokenizer sees a word of {longest} bytes in the text, more than the limit of {}; split the text first",
                 part::SAFE_BYTES
             );
         }
@@ -212,7 +210,8 @@ impl Text {
             direction: settings.truncation_side.into(),
             ..TruncationParams::default()
         });
-        let max_bytes = part::SAFE_BYTES as u64 * memory_limit() / DEFAULT_MEMORY;
+        // The memory for the tokens of a text grows with its length.
+        let max_bytes = part::SAFE_BYTES as u64 * memory_limit() / DEFAULT_MEMORY_BYTES;
         let padding = padding(settings, &tokenizer)?;
         let refused = |error| Error::new(format_args!("`max_length`: {error}"));
         tokenizer.with_truncation(truncation).map_err(refused)?;

@@ -9,7 +9,7 @@ use penstock_engine::item::{Sample, Value};
 use penstock_types::data_set::DataField;
 
 use super::encoding::{Encoding, images};
-use crate::lists::{offsets as places, offsets_field, offsets_name};
+use crate::lists::{offsets_field, offsets_name};
 use crate::value::{key, little_endian, part, shortened};
 
 /// The columns, in the order of the shard.
@@ -91,9 +91,10 @@ impl ShardColumns {
                 (encoding, &column.field, &column.offsets)
             {
                 let (sizes, bytes) = images(part(content, place), *unused).map_err(of_column)?;
-                let places = places(sizes.chunks_exact(4).map(|size| little_endian(size) as usize));
+                let value =
+                    crate::lists::offsets(sizes.chunks_exact(4).map(|size| little_endian(size) as usize));
                 sample.set(field.clone(), Value::Blob(bytes));
-                sample.set(offsets.clone(), places.map_err(of_column)?);
+                sample.set(offsets.clone(), value.map_err(of_column)?);
                 continue;
             }
             let value = encoding.value(part(content, place)).map_err(of_column)?;

@@ -111,11 +111,11 @@ impl Encoding {
         }
     }
 
-    /// Value of a column; of several images, their bytes in sequence. The error is the end of a sentence about the column.
+    /// Value of a column, but not of several images. The error is the end of a sentence about the column.
     pub(super) fn value(&self, content: Bytes) -> Result<Value, String> {
         Ok(match self {
             Self::Blob => Value::Blob(content),
-            Self::Images { unused } => Value::Blob(images(content, *unused)?.1),
+            Self::Images { .. } => return Err("is a list of images, which is no value".to_owned()),
             Self::Text | Self::Json => Value::Text(text(&content)?),
             Self::Int { is_signed, size } => {
                 let bits = number(&content, *size)?;
@@ -167,7 +167,10 @@ pub(super) fn images(mut content: Bytes, unused: usize) -> Result<(Bytes, Bytes)
     let bytes = sizes.chunks_exact(4).map(little_endian).sum::<u64>();
     match bytes == content.len() as u64 {
         true => Ok((sizes, content)),
-        false => Err(format!("has {count} images of {bytes} bytes in {} bytes", content.len())),
+        false => Err(format!(
+            "states {bytes} bytes for its {count} images, but has {} bytes of images",
+            content.len()
+        )),
     }
 }
 

@@ -179,7 +179,7 @@ impl Layout {
             for name in [Some(&field.name), field.offsets.as_ref()].into_iter().flatten() {
                 if !made.insert(name.clone()) {
                     let reason = format!(
-                        "makes the field `{}`, which another one makes, too; rename it in `fields`",
+                        "becomes the field `{}`, but another column becomes that field as well; rename one of them in `fields`",
                         escaped(name)
                     );
                     return Err(FileFault::column(&leaf.name, reason));

@@ -127,12 +127,8 @@ impl Pages {
         levels.copy_from_slice(&content[..plain]);
         let unpacked = match self.codec {
             1 => {
-                let length = snap::raw::decompress_len(packed).map_err(|error| fault(&error))?;
-                if length != values.len() {
-                    let stated = values.len();
-                    return Err(fault(&format!("it has {length} bytes, its header states {stated}")));
-                }
-                snap::raw::Decoder::new().decompress(packed, values).map_err(|error| fault(&error))?
+                let length = unpack::snappy(packed, values).map_err(|reason| fault(&reason))?;
+                length.ok_or_else(|| fault(&"it is longer than its header states"))?
             }
             2 => {
                 let mut decoder = flate2::read::MultiGzDecoder::new(packed);
@@ -165,8 +161,7 @@ impl Pages {
 
     /// Content of a page in the encoding DELTA_BYTE_ARRAY, with its values in the encoding PLAIN.
     fn expanded(&mut self, header: &Header, content: Bytes) -> Result<Bytes, String> {
-        let values =
-            self.behind_levels(header, &content).ok_or("has levels that are longer than their page")?;
+        let values = self.behind_levels(header, &content)?;
         let levels = &content[..content.len() - values.len()];
         let length = (self.physical == Physical::FIXED_LEN_BYTE_ARRAY).then_some(self.length);
         Ok(prefixes::plain(levels, values, header.values, length, &mut self.room)?.into())
@@ -220,13 +215,9 @@ impl Pages {
             return Err("has levels in an unknown encoding".to_owned());
         }
         if encoding == Encoding::DELTA_LENGTH_BYTE_ARRAY {
-            let lengths = self.behind_levels(header, content).and_then(|values| {
-                // Size of a block, number of its parts, number of lengths.
-                let mut numbers = Compact::new(values);
-                numbers.varint()?;
-                numbers.varint()?;
-                numbers.varint()
-            });
+            let mut numbers = Compact::new(self.behind_levels(header, content)?);
+            // Size of a block, number of its parts, number of lengths.
+            let lengths = [(); 3].map(|()| numbers.varint())[2];
             // The library allocates by this number.
             if lengths.is_none_or(|lengths| lengths > u64::from(header.values)) {
                 return Err("has more lengths than values in a page".to_owned());
@@ -236,17 +227,24 @@ impl Pages {
     }
 
     /// Values of a page, which follow its levels.
-    fn behind_levels<'a>(&self, header: &Header, content: &'a [u8]) -> Option<&'a [u8]> {
+    fn behind_levels<'a>(&self, header: &Header, content: &'a [u8]) -> Result<&'a [u8], String> {
+        const LONGER: &str = "has levels that are longer than their page";
         if header.kind == PageKind::DataV2 {
-            return content.get(header.level_bytes.iter().map(|bytes| *bytes as usize).sum()..);
+            let levels = header.level_bytes.iter().map(|bytes| *bytes as usize).sum();
+            return Ok(content.get(levels..).ok_or(LONGER)?);
         }
         let mut rest = content;
         for (encoding, _) in header.levels.iter().zip(self.has_levels).filter(|(_, has_levels)| *has_levels) {
-            let (length, levels) =
-                rest.split_first_chunk::<4>().filter(|_| *encoding == Ok(Encoding::RLE))?;
-            rest = levels.get(u32::from_le_bytes(*length) as usize..)?;
+            if *encoding != Ok(Encoding::RLE) {
+                return Err(
+                    "has levels in the encoding BIT_PACKED, which is not supported with these values"
+                        .to_owned(),
+                );
+            }
+            let (length, levels) = rest.split_first_chunk::<4>().ok_or(LONGER)?;
+            rest = levels.get(u32::from_le_bytes(*length) as usize..).ok_or(LONGER)?;
         }
-        Some(rest)
+        Ok(rest)
     }
 }
 

@@ -31,8 +31,8 @@ pub(super) fn plain(
     let size = all + (shown_length * prefixes.len()) as u64;
     *room = room.checked_sub(size).ok_or_else(|| {
         format!(
-            "has values in the encoding DELTA_BYTE_ARRAY that take {size} bytes, and at most {room} may follow from the sizes in its \
-             footer; write it with statistics of sizes, or in another encoding"
+            "has values in the encoding DELTA_BYTE_ARRAY that take {size} bytes, more than the {room} bytes that are left of the limit by its \
+             footer; write it with size statistics, or in another encoding"
         )
     })?;
     let mut plain = Vec::with_capacity(levels.len() + size as usize);

@@ -59,8 +59,11 @@ impl Charset {
                 Ok((Self::Utf16 { is_big_endian: head[0] == 0xfe }, mark))
             }
             (None | Some("UTF-16"), TextEncoding::Utf16) if head.contains(&0) => {
-                let line_ends = |end: [u8; 2]| head.chunks_exact(2).filter(|unit| **unit == end).count();
-                Ok((Self::Utf16 { is_big_endian: line_ends([0, b'\n']) > line_ends([b'\n', 0]) }, 0))
+                let units = |is: fn(&[u8]) -> bool| head.chunks_exact(2).filter(|unit| is(unit)).count();
+                // Line ends tell the order of bytes; without them, the zeros of the letters of most tables do.
+                let (big, little) = (units(|unit| unit == [0, b'\n']), units(|unit| unit == [b'\n', 0]));
+                let (high, low) = (units(|unit| unit[0] == 0), units(|unit| unit[1] == 0));
+                Ok((Self::Utf16 { is_big_endian: (big, high) > (little, low) }, 0))
             }
             (None, TextEncoding::Utf16) => fault("not UTF-16"),
             (Some(found), _) => fault(found),

@@ -1,5 +1,7 @@
 //! Delimiters that tables seem to have.
 
+use std::cmp::Reverse;
+
 use penstock_types::spec::TableForm;
 use penstock_types::text::printable;
 
@@ -53,8 +55,9 @@ pub(super) fn check(header: &[u8], names: &[&str], form: TableForm) -> Result<()
         // Control characters within a name separate columns, too: no name has one.
         Some(name) => {
             let separates = |byte: &u8| matches!(byte, b';' | b'|' | b',' | 1..=9 | 11 | 12 | 14..=31);
-            let held = name.bytes().filter(separates).filter(is_other).map(counted);
-            held.rev().max_by_key(|(_, columns, _)| *columns)
+            let first = |byte: u8| name.bytes().position(|own| own == byte);
+            let held = (1..=127).filter(separates).filter(is_other).filter(|&byte| first(byte).is_some());
+            held.map(counted).max_by_key(|&(byte, columns, _)| (columns, Reverse(first(byte))))
         }
         None => {
             let others = [b'|', b'\t', b';'].into_iter().filter(is_other).map(counted);

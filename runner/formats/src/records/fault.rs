@@ -2,7 +2,7 @@
 
 use penstock_types::text::printable;
 
-use super::layout::{MAX_COLUMNS, MAX_NODES, in_words, setting};
+use super::layout::{MAX_COLUMNS, MAX_NODES, quoted_delimiter, setting};
 
 /// Maximum length of a number in messages, in bytes.
 pub(super) const MAX_SHOWN_NUMBER: usize = 40;
@@ -24,10 +24,10 @@ pub enum RecordFault {
     #[error(
         "is `{line}`, {}; set {} if that separates the columns, or {} to read them as they are",
         match (columns, others) {
-            (columns, others) if others <= columns => format!("one column with {} in its name", in_words(*other)),
-            (1, others) => format!("one column with the delimiter {}, and {others} with {}", in_words(*own), in_words(*other)),
+            (columns, others) if others <= columns => format!("one column with {} in its name", quoted_delimiter(*other)),
+            (1, others) => format!("one column with the delimiter {}, and {others} with {}", quoted_delimiter(*own), quoted_delimiter(*other)),
             (columns, others) =>
-                format!("{columns} columns with the delimiter {}, and {others} with {}", in_words(*own), in_words(*other)),
+                format!("{columns} columns with the delimiter {}, and {others} with {}", quoted_delimiter(*own), quoted_delimiter(*other)),
         },
         setting(*other),
         setting(*own)
@@ -41,7 +41,7 @@ pub enum RecordFault {
         }
     )]
     Separator { line: String, found: Option<char> },
-    #[error("is `{line}`, by which spreadsheets name the delimiter, and `delimiter` is {}", in_words(*delimiter))]
+    #[error("is `{line}`, by which spreadsheets name the delimiter, and `delimiter` is {}", quoted_delimiter(*delimiter))]
     OtherSeparator { line: String, delimiter: char },
     #[error("has more than {MAX_NODES} names and values, which is the limit")]
     TooMany,

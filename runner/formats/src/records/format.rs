@@ -16,7 +16,7 @@ use super::delimiter::is_separator_row;
 use super::json::{Names, members};
 use super::layout::{Layout, Readers, SAMPLE_KEY};
 use super::part::{Part, Raw};
-use super::rows::{Columns, RowParser, in_words};
+use super::rows::{Columns, RowParser, listed_names};
 use crate::damage::Damage;
 
 /// Form of the records in an object, and of the samples made of them.
@@ -168,7 +168,7 @@ impl RecordFormat {
         // Without tables, all of them are damaged.
         match self.types().keys().find(|name| !names.contains(name.as_str())) {
             Some(missing) if !names.is_empty() => {
-                Err(RecordFault::NoColumn { name: missing.clone(), columns: in_words(names.into_iter()) })
+                Err(RecordFault::NoColumn { name: missing.clone(), columns: listed_names(names.into_iter()) })
             }
             _ => Ok(DataFields::of(fields)),
         }

@@ -15,12 +15,12 @@ use penstock_types::data_set::{DataFields, LEARN_BYTES, LEARN_SAMPLES, Learner};
 use penstock_types::resume::{DataSet, StartPoint};
 use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings, Uneven};
 
+use super::ahead_bytes;
 use super::format::RecordFormat;
 use super::numbered::{RECORD_CURES, learn_line};
 use super::part::{Part, Raw, parse};
 use super::split::Piece;
 use super::stream::RecordStream;
-use super::{ahead_bytes, record_keys};
 use crate::shards::Shards;
 use tokio::task::spawn_blocking;
 
@@ -143,7 +143,7 @@ impl RecordSource {
 
     async fn records(&self) -> Result<RecordStream, SourceFault> {
         let is_once = self.settings.after(self.settings.first_epoch).is_none() && self.start.is_none();
-        let keys = record_keys(&self.objects, &self.store).await?;
+        let keys = self.objects.keys(&self.store).await?;
         Ok(RecordStream::new(
             self.store.clone(),
             keys,

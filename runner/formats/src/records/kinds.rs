@@ -42,12 +42,12 @@ pub(super) fn learn(
 ) -> Result<(), TypeFault> {
     let Ok(text) = str::from_utf8(line.trim_ascii_end()) else { return Ok(()) };
     let lenient;
-    let members = match kinds(text, key, types) {
-        Some(members) => members,
+    let (text, members) = match kinds(text, key, types) {
+        Some(members) => (text, members),
         None => {
             lenient = Lenient::of(text);
             match kinds(&lenient.json, key, types) {
-                Some(members) => members,
+                Some(members) => (&*lenient.written, members),
                 None => return Ok(()),
             }
         }
@@ -233,6 +233,8 @@ mod tests {
         for (zero, kind) in [("-0", FieldType::Int), ("-0.0", FieldType::Real), ("-0e0", FieldType::Real)] {
             let fields = learnt(&[&format!(r#"{{"a": {zero}}}"#)]).finish(true).fields;
             assert_eq!(fields[0].kind, kind, "{zero}");
+            let fields = learnt(&[&format!(r#"{{"\ud800": {zero}}}"#)]).finish(true).fields;
+            assert_eq!((&*fields[0].name, fields[0].kind), ("\u{fffd}", kind), "{zero}");
         }
     }
 }

@@ -65,7 +65,7 @@ pub(super) fn restart(reader: &mut csv_core::Reader) {
 }
 
 /// A delimiter in messages.
-pub(super) fn in_words(delimiter: char) -> String {
+pub(super) fn quoted_delimiter(delimiter: char) -> String {
     format!("`{}`", delimiter.escape_debug())
 }
 

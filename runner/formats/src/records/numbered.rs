@@ -20,7 +20,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use super::format::RecordFormat;
 use super::part::{PART_BYTES, Part, Raw, parse};
 use super::split::{MAX_RECORD_BYTES, Piece, Splitter};
-use super::{ahead_bytes, kinds, record_keys};
+use super::{ahead_bytes, kinds};
 use crate::shards::Shards;
 
 /// Samples of the records of one or several objects, in any order. The objects are read once for the starts of their records (8 bytes
@@ -53,7 +53,7 @@ pub(crate) async fn open_records(
     format: RecordFormat,
     limits: Limits,
 ) -> Result<Arc<dyn Numbered>, SourceFault> {
-    let keys = record_keys(&objects, &store).await?;
+    let keys = objects.keys(&store).await?;
     let format = Arc::new(format);
     let at_a_time = (store.reads().get() / 4).min(keys.len()).clamp(1, MAX_SCANS);
     let share = limits.held_bytes / keys.len().max(1) as u64;
@@ -170,7 +170,7 @@ impl Starts {
                     break;
                 }
             };
-            if let Some(fault) = splitter.no_places() {
+            if let Some(fault) = splitter.fault_without_places() {
                 return Err(fault);
             }
             for Piece { number, start, .. } in &block {

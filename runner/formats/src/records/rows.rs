@@ -99,7 +99,7 @@ impl RowParser {
         if let Some(missing) = key.filter(|name| !seen.contains(name)) {
             return Err(RecordFault::NoColumn {
                 name: missing.to_owned(),
-                columns: in_words(names.iter().copied()),
+                columns: listed_names(names.iter().copied()),
             });
         }
         let becomes = |name: &str| match name {
@@ -212,7 +212,7 @@ impl InvalidRow<'_> {
 }
 
 /// Names of columns in a message.
-pub(super) fn in_words<'a>(names: impl Iterator<Item = &'a str>) -> String {
+pub(super) fn listed_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
     const MOST: usize = 20;
     let names = names.filter(|name| !name.is_empty()).take(MOST);
     names.map(|name| format!("`{}`", name.escape_debug())).collect::<Vec<_>>().join(", ")

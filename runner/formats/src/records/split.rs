@@ -90,8 +90,8 @@ impl Splitter {
     }
 
     /// Fault of a compressed object, whose records have no places, once a block was read.
-    pub(super) fn no_places(&self) -> Option<SourceFault> {
-        self.content.no_index()
+    pub(super) fn fault_without_places(&self) -> Option<SourceFault> {
+        self.content.fault_without_places()
     }
 
     pub(super) fn format(&self) -> &Arc<RecordFormat> {

@@ -200,7 +200,7 @@ impl Members {
         let (mut has_data, mut blocks) = (false, 0);
         while self.bytes.compression().is_some() || !has_data && blocks < 2 {
             let Some(block) = self.bytes.block().await? else { break };
-            has_data |= block.iter().any(|byte| *byte != 0);
+            has_data = has_data || block.iter().any(|byte| *byte != 0);
             blocks += 1;
         }
         if has_data {

@@ -138,7 +138,7 @@ pub(crate) async fn scan(
 
 async fn next_entry(samples: &mut Samples, fields: &mut FieldNames) -> Result<Option<Entry>, SourceFault> {
     let key = samples.next_sample().await?;
-    if let Some(fault) = samples.members.bytes.no_index() {
+    if let Some(fault) = samples.members.bytes.fault_without_places() {
         return Err(fault);
     }
     let Some(key) = key else { return Ok(None) };

@@ -46,7 +46,7 @@ pub(crate) async fn scan(
 
 async fn next_entry(frames: &mut Frames, learner: &mut Learner) -> Result<Option<Entry>, SourceFault> {
     let Some(frame) = frames.next().await? else { return Ok(None) };
-    if let Some(fault) = frames.content.no_index() {
+    if let Some(fault) = frames.content.fault_without_places() {
         return Err(fault);
     }
     let checksum = if frame.end - frame.start > MAX_LEARNT {

@@ -130,8 +130,8 @@ async fn a_listing_takes_compressed_objects_but_none_twice() {
         let fault = drain_boxed(records(&both, wanted(), lines(), settings)).await.fault();
         assert_eq!(
             fault,
-            "store `data` has both `a-1.ndjson` and `a-1.ndjson.gz`, which seem to be the same records: remove one of them, or name the \
-             end of those to read by `suffix`"
+            "store `data` has both `a-1.ndjson` and `a-1.ndjson.gz`, which seem to be the same data: remove one of them, or name those to \
+             read by `shards`"
         );
     }
 }

@@ -107,13 +107,18 @@ pub(crate) enum Absent {
 }
 
 impl Absent {
+    const INCOMPLETE: &str = "they are incomplete, or of a form that is not supported";
+
+    /// True if a file may have been read while it was written.
+    fn may_change(&self) -> bool {
+        matches!(self, Self::InFile | Self::Failed { reason: Self::INCOMPLETE, .. })
+    }
+
     /// Failure of the place that has credentials.
     fn of(place: &'static str, error: &CredentialsError) -> Self {
         let reason = match error {
             CredentialsError::ProviderTimedOut(_) => return Self::TimedOut,
-            CredentialsError::InvalidConfiguration(_) => {
-                "they are incomplete, or of a form that is not supported"
-            }
+            CredentialsError::InvalidConfiguration(_) => Self::INCOMPLETE,
             _ => "the service or program that issues them failed",
         };
         Self::Failed { place, reason }
@@ -278,13 +283,15 @@ impl Search {
         match origin {
             Origin::Chain => self.find_in_chain().await,
             Origin::File(path) => {
+                let mut found = self.find_in_file(path.clone()).await;
                 for _ in 1..READS {
-                    if let Ok(found) = self.find_in_file(path.clone()).await {
-                        return Ok(found);
+                    if !found.as_ref().is_err_and(Absent::may_change) {
+                        break;
                     }
                     sleep(BETWEEN_READS).await;
+                    found = self.find_in_file(path.clone()).await;
                 }
-                self.find_in_file(path.clone()).await
+                found
             }
         }
     }
@@ -439,9 +446,11 @@ mod tests {
         assert!(renewals.iter().all(|renewal| *renewal == Renewal::Other));
         assert_eq!(searches(), 2);
         // A service that issues others each time is not asked without end.
+        let start = Instant::now();
         for _ in 0..100 {
             shared.renew(shared.generation(), &search).await;
         }
-        assert!((3..=40).contains(&searches()), "{}", searches());
+        let most = 22 + 10 * (start.elapsed().as_secs() as usize + 1);
+        assert!((3..=most).contains(&searches()), "{}", searches());
     }
 }

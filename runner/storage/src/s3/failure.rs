@@ -124,6 +124,11 @@ impl S3Failure {
             Self::Forbidden(cause) => Self::Forbidden(with_note(cause)),
             Self::Lasting(cause) => Self::Lasting(with_note(cause)),
             Self::NotImplemented(cause) => Self::NotImplemented(with_note(cause)),
+            Self::Passing { cause, after } => Self::Passing { cause: with_note(cause), after },
+            Self::Refused { is_expired, failure } => Self::refused(is_expired, failure.with_note(note)),
+            Self::Moved { region, is_redirect, failure } => {
+                Self::Moved { region, is_redirect, failure: Box::new(failure.with_note(note)) }
+            }
             other => other,
         }
     }
@@ -132,9 +137,8 @@ impl S3Failure {
     pub(crate) fn of(self, asked: &Asked) -> StoreError {
         match self {
             Self::Refused { failure, .. } | Self::Moved { failure, .. } => failure.of(asked),
-            Self::Forbidden(cause) => asked.without_credentials(cause),
+            Self::Forbidden(cause) | Self::Denied(cause) => asked.without_credentials(cause),
             Self::NotFound => asked.not_found(),
-            Self::Denied(cause) => asked.without_credentials(cause),
             Self::OutOfRange { range, size } => asked.out_of_range(range, size),
             Self::TooLarge { size } => asked.too_large(size),
             Self::NothingThere => {

@@ -16,7 +16,7 @@ use crate::policy::{Capacity, Concurrency, FailureLimit, Order, Ragged};
 use crate::spec::{
     Consumer, DeviceName, Fetch, LabelOrigin, LabelTable, ListSource, MAX_FAULTS, Millis, MixPart, MixSource,
     ModuleRef, Name, RecordDecoding, RecordForm, RecordsSource, STD_PREFIX, Settings, Sleep, Source, Spec,
-    Stage, Suffix, SuffixOf, TableForm, TableSource, Wasm, WhenMissing,
+    Stage, Suffix, SuffixOf, TableForm, TableSource, TextEncoding, Wasm, WhenMissing, is_double_quote,
 };
 use crate::text::{MAX_SHOWN_KEY, printable};
 use crate::traversal::check_weights;
@@ -337,9 +337,10 @@ impl Check<'_> {
                 let ways = [("texts", &source.texts), ("scalars", &source.scalars), ("lists", &source.lists)];
                 for (number, (way, names)) in ways.iter().enumerate() {
                     for (at, name) in names.iter().enumerate() {
-                        // A feature may be a list of texts.
-                        let others = &ways[usize::from(*way == "lists")..number];
-                        if let Some((other, _)) = others.iter().find(|(_, names)| names.contains(name)) {
+                        // A feature may be in both of these: its values are then lists of texts.
+                        let is_other = |other: &str| (other, *way) != ("texts", "lists");
+                        let mut others = ways[..number].iter().filter(|(other, _)| is_other(other));
+                        if let Some((other, _)) = others.find(|(_, names)| names.contains(name)) {
                             let name = printable(name, MAX_SHOWN_KEY);
                             let found = format!("`{other}` names the feature `{name}`, too");
                             self.fault(place.key(way).index(at), found, "remove one of them");
@@ -469,13 +470,10 @@ impl Check<'_> {
                 if !labels.types.is_empty() {
                     self.fault(place.key("types"), "values of NDJSON have their types", "remove `types`");
                 }
-                let usual = TableForm::from(b',');
-                let stated =
-                    TableForm::new(b',', labels.delimiter.as_ref(), labels.quote.as_ref(), labels.encoding);
                 let of_tables = [
-                    ("delimiter", stated.is_named),
-                    ("quote", stated.quote != usual.quote),
-                    ("encoding", stated.encoding != usual.encoding),
+                    ("delimiter", labels.delimiter.is_some()),
+                    ("quote", !is_double_quote(&labels.quote)),
+                    ("encoding", labels.encoding != TextEncoding::default()),
                 ];
                 for (name, _) in of_tables.iter().filter(|(_, is_stated)| *is_stated) {
                     self.fault(place.key(name), "NDJSON is no table", format!("remove `{name}`"));

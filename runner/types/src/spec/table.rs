@@ -80,6 +80,6 @@ pub(super) fn double_quote() -> Option<TableCharacter> {
 }
 
 #[expect(clippy::ref_option, reason = "serde passes a reference")]
-pub(super) fn is_double_quote(quote: &Option<TableCharacter>) -> bool {
+pub(crate) fn is_double_quote(quote: &Option<TableCharacter>) -> bool {
     *quote == double_quote()
 }

@@ -134,8 +134,8 @@ impl<'a> Bmp<'a> {
 
     fn decode(&self) -> Result<Image> {
         let size = self.size;
-        let (width, height) = (size.width as usize, size.height as usize);
         if let Coding::Runs { palette, nibbles } = &self.coding {
+            let width = size.width as usize;
             let indices = bmp_runs::decode(self.file, self.start, size, *nibbles)?;
             let mut pixels = Vec::with_capacity(3 * size.pixels());
             for row in self.order() {
@@ -145,9 +145,12 @@ impl<'a> Bmp<'a> {
             return Ok(Image { size, channels: 3, pixels });
         }
         // Rows are padded to whole words; the last one may lack its padding.
-        let (used, stride) = ((width * self.bits).div_ceil(8), (width * self.bits).div_ceil(32) * 4);
+        let row = u64::from(size.width) * self.bits as u64;
+        let (used, stride) = (row.div_ceil(8), row.div_ceil(32) * 4);
         let stored = &self.file[self.start..];
-        ensure!(stored.len() >= stride * (height - 1) + used, "the BMP is damaged: it is truncated");
+        let is_whole = stored.len() as u64 >= stride * u64::from(size.height - 1) + used;
+        ensure!(is_whole, "the BMP is damaged: it is truncated");
+        let (used, stride) = (used as usize, stride as usize);
         let mut pixels = Vec::with_capacity(3 * size.pixels());
         for row in self.order() {
             let bytes = &stored[row * stride..][..used];

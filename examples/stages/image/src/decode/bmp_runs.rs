@@ -50,7 +50,8 @@ fn add(bytes: &mut Bytes, size: Size, nibbles: bool, indices: &mut Vec<u8>) -> O
             // A step to the right and up.
             [0, 2] => {
                 let [right, up] = bytes.pair()?.map(usize::from);
-                indices.resize(all.min(indices.len() + right + up * width), 0);
+                let place = indices.len().saturating_add(right).saturating_add(up.saturating_mul(width));
+                indices.resize(all.min(place), 0);
                 column = indices.len() % width;
             }
             // Indices, padded to whole words.

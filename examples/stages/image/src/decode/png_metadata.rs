@@ -122,7 +122,7 @@ fn unpacked(name: &[u8], packed: &[u8]) -> Result<Option<Vec<u8>>> {
 /// Bytes of hexadecimal digits after the third line, which states their number; none if there are other characters.
 fn digits(profile: &[u8]) -> Vec<u8> {
     let lines = profile.split(|&byte| byte == b'\n').skip(3).flatten();
-    let digits: Option<Vec<u32>> =
-        lines.filter(|byte| !byte.is_ascii_whitespace()).map(|&byte| char::from(byte).to_digit(16)).collect();
-    digits.unwrap_or_default().as_chunks().0.iter().map(|[high, low]| (high << 4 | low) as u8).collect()
+    let digit = |&byte: &u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    let digits: Option<Vec<u8>> = lines.filter(|byte| !byte.is_ascii_whitespace()).map(digit).collect();
+    digits.unwrap_or_default().as_chunks().0.iter().map(|[high, low]| high << 4 | low).collect()
 }

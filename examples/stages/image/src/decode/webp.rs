@@ -17,8 +17,10 @@ fn open(webp: &[u8], limits: Limits) -> Result<WebPDecoder<std::io::Cursor<&[u8]
 pub(super) fn header(webp: &[u8], limits: Limits) -> Result<(Size, Orientation)> {
     let decoder = open(webp, limits)?;
     let (width, height) = decoder.dimensions();
-    let animated = u64::from(decoder.is_animated()) * 8;
-    let size = limits.check(webp, width.into(), height.into(), 8 + animated)?;
+    // Of an animation, the screen and a copy of the file, too.
+    let (screen, copy) = if decoder.is_animated() { (8, webp.len() as u64) } else { (0, 0) };
+    let size = limits.check(webp, width.into(), height.into(), 8 + screen)?;
+    limits.ensure_fits(webp, size.pixels() as u64 * (8 + screen) + copy)?;
     check_frames(webp.get(12..).unwrap_or_default(), size, false)?;
     Ok((size, orientation(webp)))
 }
@@ -73,8 +75,9 @@ fn check_frames(bytes: &[u8], size: Size, in_animation: bool) -> Result<()> {
     Ok(())
 }
 
-/// A copy of an animation whose first frame is copied to the empty screen: blended with it, as such frames usually are, colours become 1 too low.
-fn copied_frame(webp: &[u8], limits: Limits) -> Result<Option<Vec<u8>>> {
+/// A copy of an animation whose first frame replaces the empty screen. Blending, which such files usually ask for, makes colours too low
+/// by 1.
+fn unblended(webp: &[u8]) -> Option<Vec<u8>> {
     const FLAGS: usize = 15;
     const NO_BLENDING: u8 = 0x02;
     let chunks = || chunks(webp.get(12..).unwrap_or_default());
@@ -83,18 +86,17 @@ fn copied_frame(webp: &[u8], limits: Limits) -> Result<Option<Vec<u8>>> {
         .map(|(_, content)| 8 + content.len() + content.len() % 2)
         .sum();
     let place = 12 + before + 8 + FLAGS;
-    if chunks().all(|(name, _)| name != *b"ANMF") || place >= webp.len() {
-        return Ok(None);
-    }
-    limits.ensure_fits(webp, webp.len() as u64)?;
-    let mut copied = webp.to_vec();
-    copied[place] |= NO_BLENDING;
-    Ok(Some(copied))
+    let is_there = chunks().any(|(name, _)| name == *b"ANMF") && place < webp.len();
+    is_there.then(|| {
+        let mut copy = webp.to_vec();
+        copy[place] |= NO_BLENDING;
+        copy
+    })
 }
 
 pub(super) fn decode(webp: &[u8], limits: Limits) -> Result<Image> {
-    let copied = copied_frame(webp, limits)?;
-    let mut decoder = open(copied.as_deref().unwrap_or(webp), limits)?;
+    let copy = unblended(webp);
+    let mut decoder = open(copy.as_deref().unwrap_or(webp), limits)?;
     let (width, height) = decoder.dimensions();
     let channels = if decoder.has_alpha() { 4 } else { 3 };
     let bytes = decoder.output_buffer_size().context("the WebP is too large")?;

@@ -1,6 +1,7 @@
 //! The limit of pixels.
 
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+use penstock_guest::DEFAULT_MEMORY_BYTES;
 use penstock_guest::testing::{counter, set_memory_limit};
 
 use super::*;
@@ -98,7 +99,7 @@ fn a_jpeg_of_100_megapixels_is_decoded_in_part_or_with_a_higher_limit() {
     set_memory_limit(32 << 20);
     let message = run(json!({ "ops": resize, "max_pixels": 100_000_000 })).unwrap_err().message().to_owned();
     assert!(message.ends_with("MiB of memory, more than 25 for one image; raise `memory_mib`"), "{message}");
-    set_memory_limit(256 << 20);
+    set_memory_limit(DEFAULT_MEMORY_BYTES);
     // Too large for planes of all colours, which is counted.
     assert_eq!(run(json!({ "ops": resize, "max_pixels": 100_000_000 })).unwrap().len(), 3 * 64 * 64);
     assert_eq!(counter("drafted"), 1.0);
