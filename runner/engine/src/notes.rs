@@ -1,10 +1,11 @@
 //! What a source reports beside its samples: things that it left out, warnings, and the fields of the data set.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use penstock_types::data_set::DataFields;
 use penstock_types::left_out::{Endings, FIRST_LEFT_OUT, LeftOut, LeftOutReason};
+use penstock_types::resume::Hash;
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
 use crate::ports::SourceFault;
@@ -14,6 +15,9 @@ const MAX_SHOWN_DAMAGE: usize = 400;
 
 /// Maximum number of damaged parts that are recognized when another epoch reads them again.
 const MAX_KNOWN_PARTS: usize = 1 << 16;
+
+/// Maximum number of things that one warning counts.
+const MAX_KNOWN_THINGS: usize = 1 << 20;
 
 /// Notes of one source. Clones share them.
 #[derive(Clone, Debug, Default)]
@@ -37,8 +41,9 @@ struct Noted {
 #[derive(Debug, Default)]
 struct Concerned {
     /// Things that were counted.
-    known: BTreeSet<String>,
-    count: u64,
+    known: HashSet<Hash>,
+    /// Set if there were others beyond the maximum number.
+    has_more: bool,
     first: Vec<String>,
 }
 
@@ -105,16 +110,12 @@ impl Notes {
     pub fn warn(&self, warning: &'static str, name: &str) {
         let mut noted = self.lock();
         let concerned = noted.warnings.entry(warning).or_default();
-        let name = printable(name, MAX_SHOWN_KEY);
-        if concerned.known.contains(&name) {
-            return;
-        }
-        if concerned.known.len() < MAX_KNOWN_PARTS {
-            concerned.known.insert(name.clone());
-        }
-        concerned.count += 1;
-        if concerned.first.len() < FIRST_LEFT_OUT {
-            concerned.first.push(name);
+        if concerned.known.len() == MAX_KNOWN_THINGS {
+            concerned.has_more = true;
+        } else if concerned.known.insert(Hash::EMPTY.with(name.as_bytes()))
+            && concerned.first.len() < FIRST_LEFT_OUT
+        {
+            concerned.first.push(printable(name, MAX_SHOWN_KEY));
         }
     }
 
@@ -143,10 +144,11 @@ impl Notes {
         let noted = self.lock();
         let left_out = noted.left_out();
         let left_out = left_out.iter().filter_map(|left_out| left_out.warning(source));
-        let others = noted.warnings.iter().map(|(warning, Concerned { count, first, .. })| {
-            let more = if *count > first.len() as u64 { ", ..." } else { "" };
+        let others = noted.warnings.iter().map(|(warning, Concerned { known, first, has_more })| {
+            let more = if known.len() > first.len() { ", ..." } else { "" };
             let names: Vec<String> = first.iter().map(|name| format!("`{name}`")).collect();
-            format!("the source `{source}`: {warning}: {count} ({}{more})", names.join(", "))
+            let (least, count) = (if *has_more { "at least " } else { "" }, known.len());
+            format!("the source `{source}`: {warning}: {least}{count} ({}{more})", names.join(", "))
         });
         left_out.chain(others).collect()
     }
@@ -245,13 +247,19 @@ mod tests {
     #[test]
     fn warnings_of_one_kind_are_joined() {
         let notes = Notes::default();
-        ["a", "b", "a"].iter().for_each(|name| notes.warn("shards without an end mark", name));
+        let long = |end: &str| format!("{}{end}", "b".repeat(300));
+        ["a", &long("1"), "a", &long("2")]
+            .iter()
+            .for_each(|name| notes.warn("shards without an end mark", name));
         notes.warn("objects without bytes", "c");
         assert_eq!(
             notes.warnings("0:src"),
             [
-                "the source `0:src`: objects without bytes: 1 (`c`)",
-                "the source `0:src`: shards without an end mark: 2 (`a`, `b`)"
+                "the source `0:src`: objects without bytes: 1 (`c`)".to_owned(),
+                format!(
+                    "the source `0:src`: shards without an end mark: 3 (`a`, `{0}`, `{0}`)",
+                    printable(&long(""), MAX_SHOWN_KEY)
+                )
             ]
         );
     }

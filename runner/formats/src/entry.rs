@@ -20,8 +20,23 @@ pub(crate) struct FilePlace {
     /// Number of the field.
     pub(crate) field: u32,
     pub(crate) content: Range<u64>,
-    /// Digest of the header before the content, or of the content; `None` in indexes of earlier builds.
-    pub(crate) digest: Option<u32>,
+    /// Digest of the headers before the content, or of the content; `None` in indexes of earlier builds.
+    pub(crate) digest: Option<Digest>,
+}
+
+/// Digest that tells whether a file is still the one of the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Digest {
+    /// Size of the headers before the content, whose name may be in an extended one.
+    pub(crate) header_bytes: u64,
+    pub(crate) checksum: u32,
+}
+
+impl FilePlace {
+    /// Place of the content with the headers that its digest stands for.
+    pub(crate) fn checked(&self) -> Range<u64> {
+        self.content.start - self.digest.map_or(0, |digest| digest.header_bytes)..self.content.end
+    }
 }
 
 /// Writes entries. Numbers have seven bits in each byte, the lowest first.
@@ -66,7 +81,12 @@ impl Packer {
             push(&mut self.bytes, (*field).into());
             push(&mut self.bytes, content.start / self.alignment - *end);
             push(&mut self.bytes, content.end - content.start);
-            self.bytes.extend_from_slice(&digest.unwrap_or(0).to_le_bytes());
+            if let Some(Digest { header_bytes, checksum }) = digest {
+                if self.alignment > 1 {
+                    push(&mut self.bytes, header_bytes / self.alignment);
+                }
+                self.bytes.extend_from_slice(&checksum.to_le_bytes());
+            }
             *end = content.end.div_ceil(self.alignment);
         }
         *last = key.to_vec();
@@ -126,10 +146,11 @@ impl<'a> Unpacker<'a> {
         Some(())
     }
 
-    fn digest(&mut self) -> Option<u32> {
-        let (digest, rest) = self.rest.split_first_chunk()?;
+    fn digest(&mut self) -> Option<Digest> {
+        let header_bytes = if self.alignment > 1 { self.number()?.checked_mul(self.alignment)? } else { 0 };
+        let (checksum, rest) = self.rest.split_first_chunk()?;
         self.rest = rest;
-        Some(u32::from_le_bytes(*digest))
+        Some(Digest { header_bytes, checksum: u32::from_le_bytes(*checksum) })
     }
 
     fn number(&mut self) -> Option<u64> {
@@ -172,7 +193,9 @@ mod tests {
                 let files = files.into_iter().map(|(field, gap, size)| {
                     let start = (end + gap) * alignment;
                     end = (start + size).div_ceil(alignment);
-                    FilePlace { field, content: start..start + size, digest: Some(field * 7) }
+                    let header_bytes = if alignment > 1 { u64::from(field) * alignment } else { 0 };
+                    let digest = Digest { header_bytes, checksum: field * 7 };
+                    FilePlace { field, content: start..start + size, digest: Some(digest) }
                 });
                 entries.push(Entry { key, files: files.collect() });
             }

@@ -11,7 +11,7 @@ use penstock_engine::notes::Notes;
 use penstock_engine::numbered::differs;
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_engine::typed::{FieldRules, Typing, learn};
-use penstock_storage::{BoundedStore, RangedObject, StoreError, Version};
+use penstock_storage::{BoundedStore, RangedObject, StoreError, Version, shown};
 use penstock_types::data_set::{DataFields, LEARN_BYTES, LEARN_SAMPLES, Learner};
 use penstock_types::resume::{DataSet, Hash, StartPoint};
 use penstock_types::traversal::{NextVisits, Traversal, TraversalSettings};
@@ -110,6 +110,8 @@ struct Pass {
     unmarked: Vec<Unmarked>,
     /// Number of shards that were begun in the first pass, and digest of their versions.
     digested: (u64, Hash),
+    /// Versions of the shards in the first pass.
+    versions: Vec<Hash>,
 }
 
 /// A sample at the end of a shard without its end mark.
@@ -222,6 +224,7 @@ impl ShardStream {
                     number: 0,
                     unmarked: Vec::new(),
                     digested: (0, Hash::EMPTY),
+                    versions: Vec::new(),
                 }
             }
         };
@@ -389,11 +392,19 @@ impl ShardStream {
                         pass.is_counted = true;
                         return Ok(());
                     };
+                    let (key, version) =
+                        (&pass.shards[pass.begun], samples.as_ref().ok().map(|(version, _)| version));
+                    let found = with_version(Hash::EMPTY, key, version);
                     if number == 0 {
-                        let version = samples.as_ref().ok().map(|(version, _)| version);
                         let (begun, digest) = pass.digested;
-                        let digest = with_version(digest, &pass.shards[pass.begun], version);
-                        pass.digested = (begun + 1, digest);
+                        pass.digested = (begun + 1, with_version(digest, key, version));
+                        pass.versions.push(found);
+                    } else if pass.versions.get(pass.begun) != Some(&found) {
+                        let (key, store) = (shown(key), self.store.name());
+                        let reason = format!(
+                            "the shard {key} in store `{store}` has changed since the pass before: no shard may change within a run"
+                        );
+                        return Err(SourceFault::new(reason, None));
                     }
                     pass.begun += 1;
                     pass.following.open(&self.store, pass.shards.get(pass.begun));

@@ -2,7 +2,7 @@
 //!
 //! The index is one object: a magic number, the length of a header, the header in JSON, and a section for each shard. A section has an
 //! entry for each sample: the key, of which the part in common with the key before it is left out, and the places of its files. An
-//! entry of a tar shard has 15 to 30 bytes, one of a TFRecord file, without a key, 7, and each file has a digest of 4 bytes. Each sixteenth
+//! entry of a tar shard has 15 to 30 bytes, one of a TFRecord file, without a key, 7, and each file has a digest of 4 or 5 bytes. Each sixteenth
 //! entry stands for itself, so that a sample is found in constant time.
 
 use std::fmt;
@@ -14,12 +14,15 @@ use penstock_storage::Version;
 use penstock_types::data_set::DataFields;
 use serde::{Deserialize, Serialize};
 
-use crate::entry::{Entry, FilePlace, Packer, Unpacker};
+use crate::entry::{Digest, Entry, FilePlace, Packer, Unpacker};
 use crate::shards::Starts;
 use crate::value::little_endian;
 
 /// Number of entries from one that stands for itself to the next.
 const GROUP: u64 = 16;
+
+/// Maximum size of the headers before a file, in bytes.
+pub(crate) const MAX_HEADERS: u64 = 4 << 20;
 
 /// Maximum number of different fields.
 pub(crate) const MAX_FIELDS: usize = 256;
@@ -117,19 +120,20 @@ impl IndexKind {
         }
     }
 
-    /// Number of bytes before a file that its digest stands for.
-    pub(crate) fn header_bytes(self) -> u64 {
-        match self {
-            Self::Tar => 512,
-            Self::Tfrecord => 0,
-        }
+    /// Digest of a file, given with the headers before it: of a tar shard, of these headers; of a TFRecord file, the checksum of the record.
+    pub(crate) fn digest(self, file: &[u8], header_bytes: u64) -> Option<Digest> {
+        let checksum = match self {
+            Self::Tar => crc32fast::hash(file.get(..header_bytes as usize)?),
+            Self::Tfrecord => u32::from_le_bytes(*file.last_chunk()?),
+        };
+        Some(Digest { header_bytes, checksum })
     }
 
-    /// Digest of a file, given with the header before it: of a tar shard, of that header; of a TFRecord file, the checksum of the record.
-    pub(crate) fn digest(self, file: &[u8]) -> Option<u32> {
+    /// True if an index may state headers of this size before a file.
+    fn may_have(self, header_bytes: u64) -> bool {
         match self {
-            Self::Tar => file.get(..512).map(crc32fast::hash),
-            Self::Tfrecord => file.last_chunk().map(|checksum| u32::from_le_bytes(*checksum)),
+            Self::Tar => (1..=MAX_HEADERS).contains(&header_bytes),
+            Self::Tfrecord => header_bytes == 0,
         }
     }
 
@@ -318,10 +322,12 @@ impl ShardIndex {
                 unpacker.start_group();
             }
             let entry = unpacker.next()?;
-            let first = if has_digests { kind.header_bytes() } else { 0 };
             let is_valid = |file: &FilePlace| {
+                let has_room = |Digest { header_bytes, .. }| {
+                    kind.may_have(header_bytes) && header_bytes <= file.content.start
+                };
                 (file.field as usize) < fields
-                    && file.content.start >= first
+                    && file.digest.is_none_or(has_room)
                     && file.content.end <= version.size
             };
             if !entry.files.iter().all(is_valid) {

@@ -17,7 +17,7 @@ use tokio::task::spawn_blocking;
 
 use crate::build::{Pack, scan};
 use crate::damage::Damage;
-use crate::entry::FilePlace;
+use crate::entry::{Digest, FilePlace};
 use crate::index::{FieldNames, IndexKind, SampleIndex, ShardIndex};
 use crate::ranges::{Read, Reads};
 use crate::shards::{Shards, digest, read_whole, versions, with_version};
@@ -66,7 +66,7 @@ struct File {
     place: usize,
     /// Number of the field.
     field: usize,
-    digest: Option<u32>,
+    digest: Option<Digest>,
 }
 
 /// Index that is read, the decoder of its files, and the fields of its samples, if they are known from it.
@@ -230,7 +230,8 @@ impl IndexedShards {
         let (mut samples, mut reads) = (Vec::with_capacity(indexes.len()), Reads::new());
         for (place, &index) in indexes.iter().enumerate() {
             let (shard, entry) = self.index.find(index);
-            for FilePlace { field, content, digest } in entry.files {
+            for file in entry.files {
+                let FilePlace { field, ref content, digest } = file;
                 let field = field as usize;
                 if !self.decode.is_wanted(field) {
                     continue;
@@ -243,7 +244,10 @@ impl IndexedShards {
                     );
                     return Err(SourceFault::new(reason, None));
                 }
-                reads.push(shard, content, File { place, field, digest });
+                // An index that was made for these samples describes the shards as they are.
+                let digest = digest.filter(|_| self.made.is_some());
+                let part = if digest.is_some() { file.checked() } else { file.content };
+                reads.push(shard, part, File { place, field, digest });
             }
             samples.push(Sample::new(entry.key, Origin::at(epoch, index)));
         }
@@ -270,36 +274,27 @@ impl IndexedShards {
                 Some(_) => return self.failed(read, self.changed(shard)),
             },
         };
-        let version = in_use.get_or_init(|| shard.version.clone());
-        let is_checked = self.is_checked(shard, version);
-        let before = if is_checked { self.kind.header_bytes() } else { 0 };
-        let checked = read.split(&bytes, before).map(|(file, mut bytes)| {
-            if is_checked && self.kind.digest(&bytes) != file.digest {
+        in_use.get_or_init(|| shard.version.clone());
+        // The tag of a file does not tell whether its content is the same, nor does that of an object whether a copy is true.
+        let checked = read.split(&bytes).map(|(file, mut bytes)| {
+            let Some(digest) = file.digest else { return Ok((file, Ok(bytes))) };
+            if self.kind.digest(&bytes, digest.header_bytes) != Some(digest) {
                 let outcome = self.damage.sample(self.changed(shard))?;
                 return Ok((file, Err(outcome)));
             }
-            bytes.advance(before as usize);
+            bytes.advance(digest.header_bytes as usize);
             Ok((file, Ok(bytes)))
         });
         checked.collect()
     }
 
-    /// Bytes of a read, with the header before the first file if it is checked.
     async fn bytes(
         &self,
         shard: &ShardIndex,
         version: &Version,
         read: &Read<File>,
     ) -> Result<Bytes, StoreError> {
-        let before = if self.is_checked(shard, version) { self.kind.header_bytes() } else { 0 };
-        let range = read.range.start.saturating_sub(before)..read.range.end;
-        self.store.get_range(shard.key.clone(), Some(version.clone()), range).await
-    }
-
-    /// True if the header before each file is read with it, and must be the one that the index was made from: the tag of a file does not tell
-    /// whether its content is the same, as that of an object in a bucket does.
-    fn is_checked(&self, shard: &ShardIndex, version: &Version) -> bool {
-        self.made.is_some() && shard.has_digests && (version.is_file() || *version != shard.version)
+        self.store.get_range(shard.key.clone(), Some(version.clone()), read.range.clone()).await
     }
 
     /// The files of a read that has failed, if damage is left out.

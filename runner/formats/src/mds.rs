@@ -135,7 +135,7 @@ impl MdsSamples {
             Content::Held(bytes) => {
                 let parts = reads.into_iter().flat_map(|read| {
                     let range = read.range.start as usize..read.range.end as usize;
-                    read.split(&bytes.slice(range), 0)
+                    read.split(&bytes.slice(range))
                         .map(|(place, bytes)| (place, Bytes::copy_from_slice(&bytes)))
                         .collect::<Vec<_>>()
                 });
@@ -144,7 +144,7 @@ impl MdsSamples {
             Content::Stored(object) => {
                 let reads = reads.into_iter().map(|read| async move {
                     let bytes = object.read(read.range.clone()).await?;
-                    Ok::<_, SourceFault>(read.split(&bytes, 0).collect::<Vec<_>>())
+                    Ok::<_, SourceFault>(read.split(&bytes).collect::<Vec<_>>())
                 });
                 let parts: Vec<_> =
                     stream::iter(reads).buffered(object.store.reads().get()).try_collect().await?;

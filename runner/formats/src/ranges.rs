@@ -48,12 +48,11 @@ impl<T> Read<T> {
         self.parts.into_iter().map(|(of, _)| of)
     }
 
-    /// Splits the bytes of the range, before which `before` bytes lie, into the parts, each with as many bytes before it. A part shares the
-    /// memory of its neighbours, which stay in the same chunk.
-    pub(crate) fn split(self, bytes: &Bytes, before: u64) -> impl Iterator<Item = (T, Bytes)> {
+    /// Splits the bytes of the range into the parts. A part shares the memory of its neighbours, which stay in the same chunk.
+    pub(crate) fn split(self, bytes: &Bytes) -> impl Iterator<Item = (T, Bytes)> {
         let start = self.range.start;
         self.parts.into_iter().map(move |(of, part)| {
-            (of, bytes.slice((part.start - start) as usize..(part.end - start + before) as usize))
+            (of, bytes.slice((part.start - start) as usize..(part.end - start) as usize))
         })
     }
 }

@@ -207,8 +207,7 @@ impl Sequence {
     pub(crate) fn fault_without_places(&self) -> Option<SourceFault> {
         let reason = format!(
             "is compressed with {} as a whole, so that its samples have no places: decompress it, or read it in order, without an index, \
-             `shuffle`, a mixture, a join of labels, or several ranks with `skip`; `--suffix .tar` of `penstock index` and `shards` \
-             leave it out",
+             `shuffle`, a mixture, a join of labels, or several ranks with `skip`",
             self.compression()?
         );
         Some(self.fault(0, Unreadable { reason, is_damage: false }))

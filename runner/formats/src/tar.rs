@@ -147,6 +147,15 @@ pub fn tar_stream(
     .opened()
 }
 
+/// Predicate of a shard that has a file both compressed and not.
+fn both(key: &str, one: &str, other: &str) -> String {
+    let (one, other) = (shown(one), shown(other));
+    format!(
+        "has both {one} and {other} for one field of the sample {}: name one of them in `fields`",
+        shown(key)
+    )
+}
+
 /// Decodes the files of an index.
 struct Files {
     fields: Vec<String>,
@@ -163,7 +172,17 @@ impl Decode for Files {
     fn add(&self, sample: &mut Sample, field: usize, content: Bytes) -> Result<(), String> {
         let Some(name) = &self.names[field] else { return Ok(()) };
         let field = &self.fields[field];
-        let value = value::of(field, content, self.most_bytes).map_err(|reason| {
+        if sample.field(name).is_some() {
+            let plain = value::plain_name(field);
+            let others = self.fields.iter().zip(&self.names).filter(|(other, _)| *other != field);
+            let mut twice =
+                others.filter(|(other, own)| own.as_ref() == Some(name) && value::plain_name(other) == plain);
+            if let Some((other, _)) = twice.next() {
+                return Err(format!("a shard {}", both(&sample.key, other, field)));
+            }
+        }
+        let left = self.most_bytes.saturating_sub(sample.bytes());
+        let value = value::of(field, content, left).map_err(|reason| {
             format!("the field {} of the sample {} {reason}", shown(field), shown(&sample.key))
         })?;
         sample.set(name.clone(), value);
@@ -187,8 +206,16 @@ impl InOrder for Archive {
             let mut outcome = None;
             while let Some((field, member)) = self.samples.next_file().await? {
                 let name = self.selection.name_of_file(&field);
+                let others = self.samples.fields().iter().filter(|other| **other != field);
+                let mut twice = others.filter(|other| value::plain_name(other) == value::plain_name(&field));
+                if let Some(other) =
+                    twice.find(|other| name.is_some() && self.selection.name_of_file(other) == name)
+                {
+                    let fault = self.samples.fault(&member, &both(&sample.key, other, &field));
+                    outcome = outcome.or(Some(self.damage.sample(fault)?));
+                }
                 match name.filter(|_| is_wanted && outcome.is_none()) {
-                    Some(name) => match self.value(&field, &member).await {
+                    Some(name) => match self.value(&field, &member, sample.bytes()).await {
                         Ok(value) => sample.set(name, value),
                         Err(fault) => outcome = Some(self.damage.sample(fault)?),
                     },
@@ -220,16 +247,18 @@ impl InOrder for Archive {
 }
 
 impl Archive {
-    async fn value(&mut self, field: &str, member: &Member) -> Result<Value, SourceFault> {
+    /// Value of a file of a sample that takes `taken` bytes without it.
+    async fn value(&mut self, field: &str, member: &Member, taken: u64) -> Result<Value, SourceFault> {
         let (size, name) = (member.content.end - member.content.start, member.name.escape_debug());
-        if size > self.most_bytes {
-            let most = self.most_bytes;
-            let reason =
-                format!("has the file `{name}` of {size} bytes, more than {most}; raise `buffer_mib`");
+        let left = self.most_bytes.saturating_sub(taken);
+        if size > left {
+            let reason = format!(
+                "has the file `{name}` of {size} bytes, more than the {left} that are left to its sample; raise `buffer_mib`"
+            );
             return Err(SourceFault { is_damage: false, ..self.samples.fault(member, &reason) });
         }
         let content = self.samples.content(member).await?;
-        value::of(field, content, self.most_bytes)
+        value::of(field, content, left)
             .map_err(|reason| self.samples.fault(member, &format!("has the file `{name}`, which {reason}")))
     }
 }

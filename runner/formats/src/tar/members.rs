@@ -10,7 +10,8 @@ use penstock_storage::{RangedObject, shown};
 use penstock_types::left_out::LeftOutReason;
 
 use crate::damage::Damage;
-use crate::index::IndexKind;
+use crate::entry::Digest;
+use crate::index::MAX_HEADERS;
 use crate::sequence::Sequence;
 
 /// Size of a header, and alignment of all parts of an archive.
@@ -28,8 +29,8 @@ pub(crate) struct Member {
     pub(crate) name: String,
     /// Place of the content in the archive.
     pub(crate) content: Range<u64>,
-    /// Digest of the header, for an index.
-    pub(crate) digest: Option<u32>,
+    /// Digest of the headers, for an index.
+    pub(crate) digest: Option<Digest>,
     /// Reason why the content is not read: the archive ends before its end, or before that of the padding.
     cut: Option<String>,
 }
@@ -87,6 +88,8 @@ impl Members {
     /// The next file, which may be cut; `None` at the end of the archive. The content of the file before it is skipped.
     pub(crate) async fn next(&mut self) -> Result<Option<Member>, SourceFault> {
         let mut extension = Extension::default();
+        // Headers before the next file, which lie side by side: the place of the first, and their checksum.
+        let mut headers = (self.bytes.position(), crc32fast::Hasher::new());
         loop {
             if self.is_ended {
                 return Ok(None);
@@ -119,7 +122,9 @@ impl Members {
                 self.read_padding().await?;
                 return Ok(None);
             }
-            let digest = if self.has_digests { IndexKind::Tar.digest(&header) } else { None };
+            if self.has_digests {
+                headers.1.update(&header);
+            }
             let header = Header::read(&header).map_err(|reason| self.fault(start, reason))?;
             let is_file = header.is_file(&extension);
             let size = match header.kind {
@@ -142,7 +147,12 @@ impl Members {
                     _ => format!("ends before the {size} bytes of {shown}: is it truncated?"),
                 };
                 if is_file {
-                    return Ok(Some(Member { name, content: content..content, digest, cut: Some(reason) }));
+                    return Ok(Some(Member {
+                        name,
+                        content: content..content,
+                        digest: None,
+                        cut: Some(reason),
+                    }));
                 }
                 return Err(self.fault(start, &reason));
             };
@@ -153,9 +163,13 @@ impl Members {
                             format!("has an extended header of {size} bytes, more than {MAX_EXTENSION}");
                         return Err(self.fault(start, &reason));
                     }
-                    let Some(text) = self.bytes.take(size).await? else {
+                    let Some(mut text) = self.bytes.take(next - content).await? else {
                         return Err(self.fault(start, "ends within an extended header: is it truncated?"));
                     };
+                    if self.has_digests {
+                        headers.1.update(&text);
+                    }
+                    text.truncate(size as usize);
                     let mut read = Extension { is_there: header.kind != b'g', ..Extension::default() };
                     match header.kind {
                         b'L' => read.name = Some(until_nul(&text).to_vec()),
@@ -166,6 +180,7 @@ impl Members {
                         return Err(SourceFault { is_damage: false, ..self.fault(start, reason) });
                     }
                     extension.or(read);
+                    continue;
                 }
                 b'S' => return Err(self.sparse(start)),
                 _ if is_file && extension.is_sparse => return Err(self.sparse(start)),
@@ -174,6 +189,16 @@ impl Members {
                     if name.len() > MAX_NAME {
                         return Err(self.fault(start, "has a name of more than 4096 bytes"));
                     }
+                    let (first, checksum) = headers;
+                    let header_bytes = content - first;
+                    if header_bytes > MAX_HEADERS {
+                        let reason = format!(
+                            "has headers of {header_bytes} bytes before a file, more than {MAX_HEADERS}"
+                        );
+                        return Err(SourceFault { is_damage: false, ..self.fault(first, &reason) });
+                    }
+                    let digest =
+                        self.has_digests.then(|| Digest { header_bytes, checksum: checksum.finalize() });
                     return Ok(Some(Member { name, content: content..content + size, digest, cut: None }));
                 }
                 // The target of a link.
@@ -192,6 +217,7 @@ impl Members {
                 }
             }
             self.bytes.seek(next);
+            headers = (next, crc32fast::Hasher::new());
         }
     }
 

@@ -62,6 +62,6 @@ async fn next_entry(frames: &mut Frames, learner: &mut Learner) -> Result<Option
         }
         rest
     };
-    let digest = IndexKind::Tfrecord.digest(&checksum);
+    let digest = IndexKind::Tfrecord.digest(&checksum, 0);
     Ok(Some(Entry { key: String::new(), files: vec![FilePlace { field: 0, content: frame, digest }] }))
 }

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use penstock_engine::item::{Sample, Value};
 use penstock_engine::notes::Notes;
 use penstock_engine::numbered::NumberedSource;
+use penstock_engine::ports::Source;
 use penstock_engine::typed::Typing;
 use penstock_formats::tar::{tar_samples, tar_stream};
 use penstock_formats::{Damage, IndexKind, SampleIndex, Selection, ShardStream, Shards, expand};
-use penstock_storage::BoundedStore;
+use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore};
 use penstock_types::spec::OnDamage;
 use penstock_types::traversal::{Shard, TraversalSettings, Uneven};
 
@@ -394,6 +395,102 @@ async fn compressed_archives_that_are_cut_keep_the_samples_before_the_cut() {
 }
 
 #[tokio::test]
+async fn an_index_notices_other_names_that_only_extended_headers_have() {
+    let [long, other] = [b'a', b'b'].map(|letter| [&[letter; 120][..], b".cls"].concat());
+    let named = |by_pax: bool, name: &[u8], content: &[u8]| match by_pax {
+        true => [pax(b'x', &[("path", name)]), file(b"????.cls", content)].concat(),
+        false => [extension(b'L', name), file(&[b'n'; 100], content)].concat(),
+    };
+    for (by_pax, one, other) in
+        [(true, "猫.cls".as_bytes(), "狗.cls".as_bytes()), (true, &long, &other), (false, &long, &other)]
+    {
+        let shard =
+            |names: [&[u8]; 2]| archive(&[named(by_pax, names[0], b"1"), named(by_pax, names[1], b"2")]);
+        let store = store_of(&[("a.tar", shard([one, other]))]).await;
+        let shards = Shards::Keys(expand("a.tar").unwrap());
+        let index =
+            SampleIndex::build(IndexKind::Tar, &store, &shards, &Damage::default(), |_, _| {}).await.unwrap();
+        for (names, is_same) in [([one, other], true), ([other, one], false)] {
+            let folder = tempfile::tempdir().unwrap();
+            std::fs::write(folder.path().join("a.tar"), shard(names)).unwrap();
+            std::fs::write(folder.path().join("index"), index.to_bytes()).unwrap();
+            let store =
+                BoundedStore::new(Arc::new(FolderStore::open("data", folder.path()).unwrap()), DEFAULT_READS);
+            let open = tar_samples(store, "index", Selection::default(), Damage::default(), MOST);
+            let (samples, _, fault) = drain(Box::new(NumberedSource::new(open, IN_ORDER, MOST))).await;
+            match is_same {
+                true => assert_eq!((samples.len(), fault), (2, None)),
+                false => {
+                    assert!(fault.unwrap().contains("has changed since `index` was made: make it again"))
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_shard_that_changes_between_two_passes_is_a_fault() {
+    let [one, two] = [1, 2].map(|count| {
+        archive(&vec![file(b"a.jpg", b"1"), file(b"b.jpg", b"2"), file(b"c.jpg", b"3")][..count + 1])
+    });
+    for compress in [<[u8]>::to_vec, gzip] {
+        let store = store_of(&[("a.tar", compress(&one))]).await;
+        let settings = TraversalSettings { epochs: None, ..IN_ORDER };
+        let mut source = stream(&store, "a.tar", settings);
+        let first = source.next().await.unwrap();
+        assert!(first.is_some());
+        store.put(Arc::from("a.tar"), compress(&two).into()).await.unwrap();
+        let (_, _, fault) = drain(Box::new(source)).await;
+        let fault = fault.unwrap();
+        assert!(
+            fault.contains("the shard `a.tar` in store `data` has changed since the pass before"),
+            "{fault}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn two_files_of_one_field_are_no_sample_if_one_is_compressed() {
+    let (plain, packed) = (file(b"a.txt", b"one"), file(b"a.txt.gz", &gzip(b"two")));
+    for members in [[plain.clone(), packed.clone()], [packed, plain]] {
+        let store = store_of(&[("a.tar", archive(&members))]).await;
+        let shards = Shards::Keys(expand("a.tar").unwrap());
+        let index = SampleIndex::build(IndexKind::Tar, &store, &shards, &Damage::default(), |_, _| {}).await;
+        store.put(Arc::from("index"), index.unwrap().to_bytes().into()).await.unwrap();
+        for chosen in [None, Some("txt.gz")] {
+            let selection =
+                || chosen.map_or_else(Selection::default, |name| Selection::new([("text", name)]));
+            let open = tar_samples(store.clone(), "index", selection(), Damage::default(), MOST);
+            let (indexed, _, by_index) = drain(Box::new(NumberedSource::new(open, IN_ORDER, MOST))).await;
+            let streamed = tar_stream(store.clone(), shards.clone(), selection(), IN_ORDER, MOST);
+            let (streamed, _, in_order) = drain(Box::new(streamed)).await;
+            for (samples, fault) in [(indexed, by_index), (streamed, in_order)] {
+                match chosen {
+                    None => assert!(
+                        fault
+                            .unwrap()
+                            .contains("for one field of the sample `a`: name one of them in `fields`")
+                    ),
+                    Some(_) => {
+                        assert_eq!((shown(&samples), fault), (vec!["a text=Text(\"two\")".to_owned()], None))
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_files_of_a_sample_share_its_memory() {
+    let packed = gzip(&vec![0; MOST as usize / 2]);
+    let members = [b"a.1.gz", b"a.2.gz", b"a.3.gz"].map(|name| file(name, &packed));
+    let store = store_of(&[("a.tar", archive(&members))]).await;
+    let (_, _, fault) = drain(Box::new(stream(&store, "a.tar", IN_ORDER))).await;
+    let fault = fault.unwrap();
+    assert!(fault.contains("raise `buffer_mib`"), "{fault}");
+}
+
+#[tokio::test]
 async fn what_follows_an_end_mark_is_warned_of() {
     let one = archive(&[file(b"a.jpg", b"1")]);
     let padded = [&one[..], &[0; 10240]].concat();
@@ -419,9 +516,13 @@ async fn bombs_in_compressed_archives_are_refused_before_they_take_memory() {
         (
             "large",
             bomb(format!("{:011o}", zeros.len()).as_bytes(), &zeros),
-            "of 67108864 bytes, more than 1048576",
+            "of 67108864 bytes, more than the 1048576 that are left",
         ),
-        ("huge", sealed(huge, b"", false), "of 1152921504606846976 bytes, more than 1048576"),
+        (
+            "huge",
+            sealed(huge, b"", false),
+            "of 1152921504606846976 bytes, more than the 1048576 that are left",
+        ),
         ("name", extension(b'L', &zeros), "has an extended header of 67108864 bytes, more than 1048576"),
     ] {
         for (_, compress) in COMPRESSORS {

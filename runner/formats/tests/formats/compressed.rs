@@ -76,8 +76,9 @@ async fn compressed_records_are_those_of_the_same_content_whatever_its_name() {
                     assert_eq!(
                         shuffled.fault(),
                         format!(
-                            "the object `{key}` in store `data` is compressed with {compression} as a whole, so that its samples cannot be \
-                             found: decompress it, or read it in order, without an index and `shuffle`"
+                            "the object `{key}` in store `data` is compressed with {compression} as a whole, so that its samples have no \
+                             places: decompress it, or read it in order, without an index, `shuffle`, a mixture, a join of labels, or \
+                             several ranks with `skip`"
                         )
                     );
                 }
