@@ -249,6 +249,18 @@ def gif_of_part(screen, transparent):
     return bytes(saved_whole)
 
 
+def gif_beyond_its_palette(step):
+    """A GIF with indices up to 3 whose palette has two greys, `step` apart."""
+    indexed = Image.new("P", (9, 7))
+    indexed.putdata([index % 4 for index in range(63)])
+    indexed.putpalette([value for index in range(4) for value in [index * step] * 3])
+    whole = bytearray(saved(indexed, "GIF"))
+    assert whole[10] & 7 == 1, "a palette of four colours"
+    whole[10] &= ~7
+    del whole[19:25]
+    return bytes(whole)
+
+
 def files():
     """Small files of all kinds."""
     image = picture(61, 47, 1)
@@ -290,6 +302,8 @@ def files():
     yield "still.gif", saved(image, "GIF")
     # A code of one colour spans many rows, which are interlaced.
     yield "one-colour.gif", saved(Image.new("RGB", (57, 32), (200, 30, 60)), "GIF")
+    for name, step in [("greys.gif", 1), ("other-greys.gif", 2)]:
+        yield name, gif_beyond_its_palette(step)
     for name, screen, transparent in [("part.gif", (24, 20), None), ("part-transparent.gif", (24, 20), 5), ("larger.gif", (9, 8), None)]:
         yield name, gif_of_part(screen, transparent)
     yield "animated.gif", saved(image, "GIF", save_all=True, append_images=[picture(61, 47, 2)])

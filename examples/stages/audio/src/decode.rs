@@ -16,7 +16,7 @@ use crate::{flac, named, ogg};
 pub(crate) fn read(file: &[u8]) -> Result<Clip> {
     match file {
         [b'R', b'I', b'F', b'F', ..] => wav::read(file),
-        [b'f', b'L', b'a', b'C', ..] => decode(&flac::for_decoder(file)?, "FLAC", true),
+        [b'f', b'L', b'a', b'C', ..] => decode(&flac::for_decoder(file)?, "FLAC", Some(flac::METADATA)),
         [b'O', b'g', b'g', b'S', ..] => ogg::decode(file),
         [b'I', b'D', b'3', ..] => match after_tags(file)? {
             sound @ [b'f', b'L', b'a', b'C', ..] => read(sound),
@@ -34,7 +34,7 @@ pub(crate) fn read(file: &[u8]) -> Result<Clip> {
 
 fn mp3(file: &[u8]) -> Result<Clip> {
     refuse_named(file)?;
-    decode(file, "MP3", false)
+    decode(file, "MP3", None)
 }
 
 /// Fails with the name of a format that is known and not decoded.
@@ -58,8 +58,9 @@ fn after_tags(mut file: &[u8]) -> Result<&[u8]> {
     Ok(file)
 }
 
-/// Decodes a file of the format `name`. `states_length` is true if a file that states a length has it.
-fn decode(file: &[u8], name: &str, states_length: bool) -> Result<Clip> {
+/// Decodes a file of the format `name`. With the length of the metadata, frames fill the rest of the file, and a length that it states must be
+/// there: the decoder passes what is damaged.
+fn decode(file: &[u8], name: &str, metadata: Option<usize>) -> Result<Clip> {
     let refused =
         |fault: Fault| Error::new(format_args!("the {name} file is damaged or not supported: {fault}"));
     let source = MediaSourceStream::new(Box::new(Cursor::new(file)), Default::default());
@@ -69,13 +70,13 @@ fn decode(file: &[u8], name: &str, states_length: bool) -> Result<Clip> {
     let track = format.first_track_known_codec(TrackType::Audio);
     let track = track.and_then(|track| Some((track, track.codec_params.as_ref()?.audio()?)));
     let Some((track, params)) = track else { bail!("the {name} file has no sound that is known") };
-    let (id, stated) = (track.id, track.num_frames.filter(|_| states_length));
+    let (id, stated) = (track.id, track.num_frames.filter(|_| metadata.is_some()));
     if let Some(stated) = stated {
         check_length(stated)?;
     }
     let codecs = symphonia::default::get_codecs();
     let mut decoder = codecs.make_audio_decoder(params, &Default::default()).map_err(refused)?;
-    let mut mixer = Mixer::default();
+    let (mut mixer, mut covered) = (Mixer::default(), 0);
     loop {
         let packet = match format.next_packet() {
             Ok(Some(packet)) if packet.track_id == id => packet,
@@ -84,9 +85,17 @@ fn decode(file: &[u8], name: &str, states_length: bool) -> Result<Clip> {
             Err(Fault::IoError(error)) if error.kind() == ErrorKind::UnexpectedEof => break,
             Err(fault) => return Err(refused(fault)),
         };
+        covered += packet.data.len();
         mixer.add(&decoder.decode(&packet).map_err(refused)?)?;
     }
     let clip = mixer.clip;
+    if let (Some(metadata), None) = (metadata, stated) {
+        let (all, lost) = (file.len() - metadata, (file.len() - metadata).abs_diff(covered));
+        ensure!(
+            lost == 0,
+            "the {name} file is damaged or cut: {lost} of its {all} bytes of sound are in no whole frame"
+        );
+    }
     ensure!(clip.rate > 0, "the {name} file has no samples");
     if let Some(stated) = stated {
         let found = clip.samples.len();

@@ -24,6 +24,7 @@ pub(crate) fn for_decoder(file: &[u8]) -> Result<Vec<u8>> {
         rest = blocks.get(length..).context(ends_early)?;
         is_last = kind & 0x80 != 0;
     }
+    let rest = without_tag(rest);
     let mut sound = [start, rest].concat();
     sound[4] |= 0x80;
     let stated = [8, 10].map(|at| u16::from_be_bytes([sound[at], sound[at + 1]]));
@@ -35,6 +36,18 @@ pub(crate) fn for_decoder(file: &[u8]) -> Result<Vec<u8>> {
     // The smallest and the largest frame, in bytes: no decoder needs them, and wrong ones only hide frames.
     sound[12..18].fill(0);
     Ok(sound)
+}
+
+/// Length of the metadata in the file for the decoder, in bytes.
+pub(crate) const METADATA: usize = BEFORE + DESCRIPTION;
+
+/// The frames without a tag of ID3v1 behind them.
+fn without_tag(frames: &[u8]) -> &[u8] {
+    const TAG: usize = 128;
+    match frames.split_at_checked(frames.len().saturating_sub(TAG)) {
+        Some((frames, [b'T', b'A', b'G', ..])) => frames,
+        _ => frames,
+    }
 }
 
 /// Facts about the blocks, from the header of the first frame.

@@ -246,6 +246,28 @@ fn a_flac_file_with_unknown_header_values_has_the_same_sound() {
 }
 
 #[test]
+fn a_flac_file_without_a_length_never_loses_a_frame_in_silence() {
+    let whole = data("stereo.flac");
+    let expected = decode::read(&whole).unwrap();
+    let mut open = whole.clone();
+    open[21] &= 0xf0;
+    open[22..26].fill(0);
+    let tag = [&b"TAG"[..], &[b' '; 125]].concat();
+    for file in [&open, &whole] {
+        assert_eq!(decode::read(&[&file[..], &tag].concat()).unwrap(), expected);
+    }
+    let mut damaged = open.clone();
+    damaged[open.len() / 2] ^= 0xff;
+    for file in [&damaged[..], &open[..open.len() - 50]] {
+        let reason = decode::read(file).err().map(|error| error.message().to_owned()).unwrap_or_default();
+        assert!(
+            reason.starts_with("the FLAC file is damaged or cut: ") && reason.ends_with(" in no whole frame"),
+            "{reason}"
+        );
+    }
+}
+
+#[test]
 fn formats_that_are_not_decoded_are_named() {
     let refusal = |file: &[u8]| decode::read(file).unwrap_err().message().to_owned();
     let ogg = data("mono.ogg");

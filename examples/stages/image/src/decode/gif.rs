@@ -39,14 +39,18 @@ pub(super) fn decode(gif: &[u8], limits: Limits) -> Result<Image> {
     let is_whole = decoder.fill_buffer(&mut indices).map_err(|error| fault(&error))?;
     ensure!(is_whole, "the GIF is damaged: its first frame is truncated");
     let palette = decoder.palette().map_err(|error| fault(&error))?;
-    // Pillow, too, takes black for colours that the palette lacks.
-    let colour =
-        |index: usize| palette.get(3 * index..3 * index + 3).map_or([0; 3], |rgb| [rgb[0], rgb[1], rgb[2]]);
-    let mut pixels = colour(frame.transparent.unwrap_or(0).into()).repeat(size.pixels());
+    // As in Pillow, colours that the palette lacks are black, or go on with the greys if the others are these.
+    let stored = palette.as_chunks::<3>().0;
+    let is_grey = stored.iter().zip(0..=u8::MAX).all(|(colour, index)| *colour == [index; 3]);
+    let colour = |index: u8| match stored.get(usize::from(index)) {
+        Some(colour) => *colour,
+        None => [if is_grey { index } else { 0 }; 3],
+    };
+    let mut pixels = colour(frame.transparent.unwrap_or(0)).repeat(size.pixels());
     for (row, indices) in rows(height, frame.interlaced).zip(indices.chunks_exact(width.max(1))) {
         let start = ((top + row) * size.width as usize + left) * 3;
         for (out, &index) in pixels[start..start + 3 * width].as_chunks_mut::<3>().0.iter_mut().zip(indices) {
-            *out = colour(index.into());
+            *out = colour(index);
         }
     }
     Ok(Image { size, channels: 3, pixels })
