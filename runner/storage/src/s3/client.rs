@@ -21,7 +21,7 @@ use aws_sdk_s3::config::{
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
 
-use crate::s3::connection::WatchedClient;
+use crate::s3::connection::CheckedClient;
 use crate::s3::credentials::{Origin, RenewedCredentials, Search, SharedCredentials};
 use crate::s3::settings::{S3Credentials, S3Settings};
 
@@ -66,7 +66,8 @@ impl Connected {
 
 /// Creates a client for the bucket of `settings`. Looks up the region; credentials are looked up when a request needs them.
 pub(crate) async fn connect(settings: &S3Settings) -> Result<Connected, NoRegion> {
-    let http = http_client(settings);
+    let client = http_client(settings);
+    let http = SharedHttpClient::new(CheckedClient { client: client.clone(), is_watched: false });
     let provider = ProviderConfig::default()
         .with_behavior_version(Some(BehaviorVersion::latest()))
         .with_http_client(http.clone());
@@ -76,7 +77,7 @@ pub(crate) async fn connect(settings: &S3Settings) -> Result<Connected, NoRegion
     let timeouts = TimeoutConfig::builder().connect_timeout(settings.timeouts.connect).build();
     let config = Config::builder()
         .behavior_version(BehaviorVersion::latest())
-        .http_client(WatchedClient(http.clone()))
+        .http_client(CheckedClient { client, is_watched: true })
         .region(region.clone())
         .timeout_config(timeouts)
         // The SDK's retries are disabled, because this crate repeats the request together with the reading of its response.
