@@ -315,6 +315,36 @@ async fn an_endless_listing_of_the_same_names_is_an_error() {
 }
 
 #[tokio::test]
+async fn a_part_or_a_promise_is_never_taken_for_a_whole_object() {
+    let status = |status| format!("a whole object was requested, but the response has the status {status}");
+    for (trouble, expected) in [
+        (Trouble::OtherStatus(206), status(206)),
+        (Trouble::OtherStatus(202), status(202)),
+        (Trouble::Answer(204, ""), status(204)),
+        (
+            Trouble::Header("content-range", "bytes 0-59999/70000"),
+            "the whole object was requested, but a part arrived: bytes 0-59999/70000".to_owned(),
+        ),
+        (
+            Trouble::Header("content-range", "bytes */60000"),
+            "the whole object was requested, but a part arrived: bytes */60000".to_owned(),
+        ),
+    ] {
+        let server = troubled(trouble.clone(), 2);
+        assert_eq!(store(&server).get(Arc::from("x")).await.unwrap(), BODY, "{trouble:?}");
+        let server = troubled(trouble, u64::MAX);
+        let told = failure(&store(&server)).await;
+        let start = "reading `x` of store `data` failed: gave up after 5 attempts, the last: ";
+        assert_eq!(told, format!("{start}{expected}"));
+    }
+    let server = troubled(Trouble::Header("content-range", "bytes 0-59999/60000"), 1);
+    assert_eq!(store(&server).get(Arc::from("x")).await.unwrap(), BODY);
+    let server = troubled(Trouble::OtherStatus(202), u64::MAX);
+    let told = store(&server).version(Arc::from("x")).await.unwrap_err().with_causes();
+    assert!(told.ends_with(&status(202)), "{told}");
+}
+
+#[tokio::test]
 async fn an_error_without_end_is_not_kept_in_memory() {
     let server = troubled(Trouble::Endless(500), u64::MAX);
     let told = failure(&store(&server)).await;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -296,6 +297,45 @@ async fn keys_that_change_while_folders_are_listed_are_no_disorder() {
     let before = server.seen().len();
     listed(&store).await;
     assert!(server.seen()[before..].iter().any(|seen| seen.query.contains("delimiter=")));
+}
+
+#[tokio::test]
+async fn an_object_without_a_tag_that_is_replaced_while_it_is_read_is_an_error() {
+    let large = |byte| Bytes::from(vec![byte; 20 << 20]);
+    let etag = || Mode::Without("etag".to_owned());
+    let server = served(vec![etag()]);
+    server.put("large", large(1));
+    let store = store(settings(server.endpoint()));
+    let key: Arc<str> = Arc::from("large");
+    assert!(store.get(key.clone()).await.unwrap() == large(1));
+    assert!(server.seen().iter().all(|seen| seen.if_match.is_none()));
+    let version = store.version(key.clone()).await.unwrap();
+    // The times have whole seconds.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    server.inject(Fault::on("large", Trouble::Slow(Duration::from_millis(500))).after(1));
+    let before = server.seen().len();
+    let replacing = async {
+        while server.seen().len() < before + 2 {
+            tokio::task::yield_now().await;
+        }
+        server.put("large", large(2));
+    };
+    let (read, ()) = futures::join!(store.get(key.clone()), replacing);
+    let changed = "reading `large` of store `data` failed: the object changed while it was read";
+    assert_eq!(read.unwrap_err().with_causes(), changed);
+    let range = store.get_range(key.clone(), Some(version), 5..9).await;
+    assert_eq!(range.unwrap_err().with_causes(), changed);
+    // Without a time as well, nothing would show the change.
+    let server = served(vec![etag(), Mode::Without("last-modified".to_owned())]);
+    server.put("large", large(1));
+    server.put("small", "x");
+    let store = S3Store::new("data", settings(server.endpoint())).unwrap();
+    assert_eq!(store.get(Arc::from("small")).await.unwrap(), "x");
+    assert_eq!(
+        store.get(key).await.unwrap_err().with_causes(),
+        "reading `large` of store `data` failed: the service states neither a tag nor a time for the object, so that a change between its \
+         parts would go unnoticed"
+    );
 }
 
 #[tokio::test]
