@@ -241,6 +241,8 @@ fn buckets_as_they_are_give_all_samples_in_byte_order() {
         (vec![Mode::Listing(Order::Shuffled)], &odd, json!({}), 1),
         (vec![Mode::Listing(Order::PagesReversed)], &[], json!({ "sorted": false }), 0),
         (vec![Mode::Listing(Order::Repeated)], &[], json!({}), 0),
+        (vec![Mode::Listing(Order::CaseIgnored)], &["train/A/1", "train/b.txt", "train/C/1"], json!({}), 0),
+        (vec![Mode::Without("etag".to_owned())], &[], json!({}), 0),
         (vec![Mode::Clock(7200)], &[], json!({}), 0),
     ] {
         let (server, folder, config) = texts(modes.clone(), more, &settings);
@@ -275,6 +277,73 @@ fn buckets_as_they_are_give_all_samples_in_byte_order() {
     );
     let call = Call::run(&document).argument("--config").argument(&config).json();
     assert_eq!(call.finish().exits(0).snapshot().ledger.total.delivered, 1);
+}
+
+#[test]
+fn a_cut_listing_costs_a_request_or_ends_the_run_and_never_loses_a_sample() {
+    let (server, folder, config) = texts(vec![], &[], &json!({}));
+    let document = folder.document(&json!({
+        "source": { "list": { "store": "texts", "prefix": "train/" } }, "stages": [{ "fetch": {} }]
+    }));
+    let run = || Call::run(&document).argument("--config").argument(&config).json().finish();
+    server.inject(Fault::on("", Trouble::Cut("train/01")).after(2).times(2));
+    assert_eq!(run().exits(0).snapshot().ledger.total.delivered, 40);
+    server.inject(Fault::on("", Trouble::Cut("</Contents>")));
+    let told = run().exits(1).stderr;
+    assert!(told.contains("the last: the listing ended early: its last element has no end"), "{told}");
+    let create = Call::new(&["index", "create", "--prefix", "train/", "--config"]).argument(&config);
+    let told = create.argument("--output").argument(folder.join("index.json")).finish().exits(1).stderr;
+    assert!(told.contains("the listing ended early") && !folder.join("index.json").exists(), "{told}");
+}
+
+#[test]
+fn control_characters_in_variables_are_refused_by_their_part_and_not_shown() {
+    let server = bucket();
+    let folder = Folder::new();
+    let config = json!({ "stores": { "photos": { "s3": { "bucket": "playground", "endpoint": server.endpoint() } } } });
+    let config = folder.write("penstock.json", config.to_string());
+    let document = folder.document(&json!({ "source": { "list": { "store": "photos" } }, "stages": [] }));
+    let run = |name: &str, value: &str| {
+        let call =
+            Call::run(&document).argument("--config").argument(&config).variable("HOME", folder.path());
+        let usual =
+            [("AWS_ACCESS_KEY_ID", "penstock-test"), ("AWS_SECRET_ACCESS_KEY", "penstock-test-secret")];
+        let call = usual.into_iter().fold(call, |call, (name, value)| call.variable(name, value));
+        call.variable(name, value).finish()
+    };
+    run("AWS_REGION", "us-east-1").exits(0);
+    for (name, part) in [
+        ("AWS_ACCESS_KEY_ID", "access key id"),
+        ("AWS_SECRET_ACCESS_KEY", "secret"),
+        ("AWS_SESSION_TOKEN", "session token"),
+        ("AWS_REGION", "region"),
+    ] {
+        let told = run(name, "canary\nx").exits(1).stderr;
+        let reason =
+            format!("the {part} of the environment contains a control character, such as the end of a line");
+        assert!(told.contains(&reason) && !told.contains("canary") && !told.contains("panicked"), "{told}");
+    }
+}
+
+#[test]
+fn the_endpoint_of_the_profile_is_used_unless_another_one_is_set() {
+    let server = bucket();
+    let folder = Folder::new();
+    let document = folder.document(&json!({ "source": { "list": { "store": "photos" } }, "stages": [] }));
+    let run = |endpoint: &str| {
+        let keys = "aws_access_key_id = penstock-test\naws_secret_access_key = penstock-test-secret";
+        let profile = format!("[default]\n{keys}\nregion = us-east-1\nendpoint_url = {endpoint}\n");
+        let profile = folder.write("profile", profile);
+        let call = Call::run(&document).argument("--store").argument("photos=s3://playground/scratch/photos");
+        call.variable("AWS_CONFIG_FILE", profile).variable("HOME", folder.path()).json()
+    };
+    let delivered = |call: Call| call.finish().exits(0).snapshot().ledger.total.delivered;
+    assert_eq!(delivered(run(&server.endpoint())), 100);
+    let elsewhere = "http://127.0.0.1:1";
+    assert_eq!(delivered(run(elsewhere).variable("AWS_ENDPOINT_URL", server.endpoint())), 100);
+    let told = run("http://canary:canary@127.0.0.1").finish().exits(1).stderr;
+    assert!(told.contains("`endpoint_url` of the profile contains a user name or a password"), "{told}");
+    assert!(!told.contains("canary"), "{told}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A store in an S3 bucket.
 
 mod ahead;
+mod answer;
 mod attempts;
 mod bucket;
 mod client;

@@ -84,7 +84,7 @@ impl Bucket {
             Order::PagesReversed => {
                 found = found.chunks(most).rev().flatten().cloned().collect();
             }
-            Order::Sorted | Order::Repeated | Order::Endless => {}
+            Order::Sorted | Order::Repeated | Order::Endless | Order::CaseIgnored | Order::Utf16 => {}
         }
         let start: usize = token.and_then(|token| token.parse().ok()).unwrap_or_default();
         let from = if self.order == Order::Repeated { start.saturating_sub(1) } else { start };
@@ -94,6 +94,51 @@ impl Bucket {
             false => (self.order == Order::Endless).then_some(0),
         };
         (found.drain(from.min(end)..end).collect(), next.map(|next| next.to_string()))
+    }
+
+    /// A page of a listing by a service that sorts keys in an order of its own.
+    fn collated_page(
+        &self,
+        input: &ListObjectsV2Input,
+        prefix: &str,
+        after: Option<&str>,
+        most: usize,
+    ) -> S3Result<S3Response<ListObjectsV2Output>> {
+        let objects = self.objects();
+        let mut found: Vec<(Vec<u8>, &String, &Object)> = objects
+            .iter()
+            .filter(|(key, _)| key.starts_with(prefix))
+            .filter_map(|(key, object)| Some((self.order.collation(key)?, key, object)))
+            .collect();
+        found.sort_by(|one, other| one.0.cmp(&other.0));
+        let after_in_order = after.and_then(|after| self.order.collation(after));
+        let (mut contents, mut folders, mut last, mut next) = (Vec::new(), Vec::<&str>::new(), None, None);
+        for (_, key, object) in found.iter().filter(|(place, ..)| after_in_order.as_ref() < Some(place)) {
+            let slash = input.delimiter.as_ref().and_then(|delimiter| key[prefix.len()..].find(&**delimiter));
+            let folder = slash.map(|at| &key[..=prefix.len() + at]);
+            let is_listed = folder.is_some_and(|folder| {
+                folders.last() == Some(&folder) || after.is_some_and(|after| after.starts_with(folder))
+            });
+            if !is_listed && contents.len() + folders.len() == most {
+                next = last;
+                break;
+            }
+            match folder {
+                Some(folder) if !is_listed => folders.push(folder),
+                Some(_) => {}
+                None => contents.push(object.listed(encoded(key))?),
+            }
+            last = Some((*key).clone());
+        }
+        let folders = folders.into_iter().map(|folder| CommonPrefix { prefix: Some(encoded(folder)) });
+        Ok(S3Response::new(ListObjectsV2Output {
+            is_truncated: Some(next.is_some()),
+            next_continuation_token: next,
+            contents: Some(contents),
+            common_prefixes: Some(folders.collect()),
+            encoding_type: Some(EncodingType::from_static(EncodingType::URL)),
+            ..ListObjectsV2Output::default()
+        }))
     }
 
     /// Adds the current files below `root`.
@@ -293,6 +338,9 @@ impl S3 for Bucket {
         let after = input.continuation_token.as_ref().or(input.start_after.as_ref());
         let most =
             input.max_keys.and_then(|most| usize::try_from(most).ok()).unwrap_or(self.page).min(self.page);
+        if self.order.collation("").is_some() {
+            return self.collated_page(&input, &prefix, after.map(String::as_str), most);
+        }
         if self.order != Order::Sorted && input.delimiter.is_none() {
             let token = input.continuation_token.as_deref();
             let (page, next) = self.unsorted_page(&prefix, token, most);
@@ -340,7 +388,7 @@ impl S3 for Bucket {
             .map(|(key, object)| object.listed(if is_encoded { encoded(key) } else { (*key).clone() }))
             .collect();
         let output = ListObjectsV2Output {
-            key_count: i32::try_from(page.len()).ok(),
+            key_count: i32::try_from(page.len() + folders.len()).ok(),
             next_continuation_token: match is_truncated {
                 true => last.max(last_folder),
                 false => None,

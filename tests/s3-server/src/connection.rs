@@ -18,7 +18,7 @@ use hyper::header::{
 };
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use penstock_engine::clock::{Clock, MonotonicClock};
 use rustix::net::sockopt::set_socket_linger;
@@ -81,6 +81,9 @@ async fn answer(
     };
     if let (Ok(answer), Some(date)) = (&mut answer, shared.date()) {
         answer.headers_mut().insert(DATE, HeaderValue::try_from(date)?);
+    }
+    if let Ok(answer) = &mut answer {
+        shared.omitted().for_each(|name| drop(answer.headers_mut().remove(name)));
     }
     if !latency.is_zero() {
         soon.await;
@@ -148,6 +151,19 @@ async fn answer_badly(
             return Ok(Response::builder().status(*status).body(whole(page))?);
         }
         Trouble::EmptyPages => return empty_page(request.uri().query().unwrap_or_default()),
+        Trouble::EqualPages(elements) => {
+            return equal_page(request.uri().query().unwrap_or_default(), elements);
+        }
+        Trouble::Answer(status, body) => {
+            return Ok(Response::builder()
+                .status(*status)
+                .body(whole(Bytes::from_static(body.as_bytes())))?);
+        }
+        Trouble::Endless(status) => {
+            let piece = || Ok(Frame::data(Bytes::from_static(&[b' '; PACED])));
+            let endless = StreamBody::new(stream::repeat_with(piece));
+            return Ok(Response::builder().status(*status).body(UnsyncBoxBody::new(endless))?);
+        }
         Trouble::Reset => {
             reset(socket)?;
             return Err("reset".into());
@@ -191,6 +207,24 @@ async fn answer_badly(
             longer.resize(body.len() + bytes, b'!');
             head.headers.insert(CONTENT_LENGTH, HeaderValue::from(longer.len()));
             whole(longer.freeze())
+        }
+        Trouble::Cut(text) => {
+            let end = position(&body, text.as_bytes()).ok_or("no such text")? + text.len();
+            head.headers.insert(CONTENT_LENGTH, HeaderValue::from(end));
+            whole(body.slice(..end))
+        }
+        Trouble::Edited(from, to) => {
+            let edited = std::str::from_utf8(&body)?.replace(from, to);
+            head.headers.insert(CONTENT_LENGTH, HeaderValue::from(edited.len()));
+            whole(Bytes::from(edited))
+        }
+        Trouble::OtherStatus(status) => {
+            head.status = StatusCode::from_u16(status)?;
+            whole(body)
+        }
+        Trouble::Header(name, value) => {
+            head.headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+            whole(body)
         }
         Trouble::FlippedBit => {
             let mut flipped = BytesMut::from(&*body);
@@ -238,6 +272,22 @@ fn empty_page(query: &str) -> Result<Answer, Failure> {
          <NextContinuationToken>{next}</NextContinuationToken></ListBucketResult>"
     );
     Ok(Response::builder().status(200).body(whole(Bytes::from(text)))?)
+}
+
+/// Creates a page of a listing with these elements that announces another page by a token that was never sent before.
+fn equal_page(query: &str, elements: &str) -> Result<Answer, Failure> {
+    let token = query.split_once("continuation-token=").and_then(|(_, token)| token.split('&').next());
+    let next = token.and_then(|token| token.parse().ok()).unwrap_or(0_u64) + 1;
+    let text = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult><IsTruncated>true</IsTruncated>{elements}\
+         <NextContinuationToken>{next}</NextContinuationToken></ListBucketResult>"
+    );
+    Ok(Response::builder().status(200).body(whole(Bytes::from(text)))?)
+}
+
+/// Position of the first occurrence of a text.
+fn position(bytes: &[u8], text: &[u8]) -> Option<usize> {
+    bytes.windows(text.len()).position(|window| window == text)
 }
 
 fn whole(bytes: Bytes) -> UnsyncBoxBody<Bytes, Failure> {

@@ -38,6 +38,20 @@ pub enum Trouble {
     RangeIgnored,
     /// Lists endlessly: pages without keys, each of which announces another one.
     EmptyPages,
+    /// Lists endlessly: pages with these elements, each of which announces another one by a new token.
+    EqualPages(&'static str),
+    /// Ends the body behind the first occurrence of this text, with a matching `Content-Length`.
+    Cut(&'static str),
+    /// Replaces each occurrence of the first text in the body by the second one.
+    Edited(&'static str, &'static str),
+    /// Responds with this status and body.
+    Answer(u16, &'static str),
+    /// Responds with this status and a body that does not end.
+    Endless(u16),
+    /// Responds with another status than usual.
+    OtherStatus(u16),
+    /// Adds a header to the response.
+    Header(&'static str, &'static str),
     /// Sends the CRC-32 of the whole object with a part of it.
     ChecksumOfWholeOnPart,
 }

@@ -34,9 +34,11 @@ pub enum Mode {
     /// The service's clock is ahead of the machine's by this number of seconds: requests that differ by more than 15 minutes are answered
     /// `403 RequestTimeTooSkewed`.
     Clock(i64),
+    /// No response has this header, such as `etag`.
+    Without(String),
 }
 
-/// Order of the keys in listings; none but the first one supports `start-after`.
+/// Order of the keys in listings. `start-after` is supported by those that sort keys, whatever their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// By their bytes, as S3 does.
@@ -52,6 +54,21 @@ pub enum Order {
     Repeated,
     /// Sorted, but after the last page the first one follows.
     Endless,
+    /// Without case.
+    CaseIgnored,
+    /// By the units of their UTF-16.
+    Utf16,
+}
+
+impl Order {
+    /// Text by whose bytes a key is sorted; `None` if the order is not one of keys.
+    pub(crate) fn collation(self, key: &str) -> Option<Vec<u8>> {
+        match self {
+            Self::CaseIgnored => Some(format!("{}\0{key}", key.to_lowercase()).into_bytes()),
+            Self::Utf16 => Some(key.encode_utf16().flat_map(u16::to_be_bytes).collect()),
+            _ => None,
+        }
+    }
 }
 
 /// Region that a request is signed for.
@@ -151,7 +168,9 @@ impl Mode {
                     false => None,
                 }
             }
-            Self::Payer | Self::NoChecksums | Self::Token { .. } | Self::Listing(_) => None,
+            Self::Payer | Self::NoChecksums | Self::Token { .. } | Self::Listing(_) | Self::Without(_) => {
+                None
+            }
         }
     }
 }
@@ -184,7 +203,7 @@ fn parse_amz_date(text: &str) -> Option<u64> {
 impl FromStr for Mode {
     type Err = String;
 
-    /// Parses `region=REGION[:STATUS]`, `token=REQUESTS:FILE`, `payer`, `listing=ORDER`, `no-checksums` or `clock=SECONDS`.
+    /// Parses `region=REGION[:STATUS]`, `token=REQUESTS:FILE`, `payer`, `listing=ORDER`, `no-checksums`, `clock=SECONDS` or `without=HEADER`.
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, value) = text.split_once('=').unwrap_or((text, ""));
         let (first, second) = value.split_once(':').unwrap_or((value, ""));
@@ -199,16 +218,19 @@ impl FromStr for Mode {
                 "pages-reversed" => Some(Order::PagesReversed),
                 "repeated" => Some(Order::Repeated),
                 "endless" => Some(Order::Endless),
+                "case-ignored" => Some(Order::CaseIgnored),
+                "utf-16" => Some(Order::Utf16),
                 _ => None,
             }
             .map(Self::Listing),
             "no-checksums" => Some(Self::NoChecksums),
             "clock" => value.parse().ok().map(Self::Clock),
+            "without" => Some(Self::Without(value.to_ascii_lowercase())),
             _ => None,
         };
         mode.ok_or_else(|| {
-            "expected `region=REGION[:STATUS]`, `token=REQUESTS:FILE`, `payer`, `no-checksums`, `clock=SECONDS`, or `listing=` with \
-             `reversed`, `shuffled`, `pages-reversed`, `repeated` or `endless`"
+            "expected `region=REGION[:STATUS]`, `token=REQUESTS:FILE`, `payer`, `no-checksums`, `clock=SECONDS`, `without=HEADER`, or \
+             `listing=` with `reversed`, `shuffled`, `pages-reversed`, `repeated`, `endless`, `case-ignored` or `utf-16`"
                 .to_owned()
         })
     }

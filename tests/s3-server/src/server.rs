@@ -286,6 +286,14 @@ impl Shared {
         })
     }
 
+    /// Headers that no response has.
+    pub(crate) fn omitted(&self) -> impl Iterator<Item = &str> {
+        self.modes.iter().filter_map(|mode| match mode {
+            Mode::Without(header) => Some(&**header),
+            _ => None,
+        })
+    }
+
     /// Bytes of an object in memory.
     pub(crate) fn object(&self, key: &str) -> Option<Bytes> {
         self.bucket.held(key)

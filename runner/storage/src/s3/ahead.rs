@@ -6,6 +6,11 @@
 //!
 //! All of this relies on the order of keys. If the service turns out not to sort them, all keys are listed one page after the other, and
 //! sorted here.
+//!
+//! A service may sort keys in an order of its own, such as without case. Each part may still be in the order of bytes, while keys that
+//! the service lists between two folders are in none of the parts. So each part must begin with the very key at which the part before it
+//! ended: both are places in the service's own order, whatever it is, and no key lies between them. The first part begins at the first
+//! key, and the last one has no end, so that all parts together have all keys.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,7 +23,7 @@ use tokio::task::JoinSet;
 use crate::keys::Keys;
 use crate::s3::bucket::Bucket;
 use crate::s3::failure::S3Failure;
-use crate::s3::list::{Listing, Tokens, decoded, request};
+use crate::s3::list::{Listing, Stop, Tokens, decoded, page, request};
 use crate::s3::sort::{SortedKeys, Sorter};
 
 /// Minimum number of keys of a listing with several pages before any of them is used.
@@ -52,6 +57,8 @@ pub(crate) struct Pages {
     undivided: Option<usize>,
     /// Divisions whose parts follow `listing`, the innermost last.
     divisions: Vec<Division>,
+    /// Place where the part before the next one ended.
+    stop: Option<Stop>,
     /// Prefix of the keys in the bucket.
     prefix: String,
     /// First pages, held back while they have few keys, and the number and the last one of the keys that were returned.
@@ -82,7 +89,7 @@ struct Division {
 /// First pages of a part, and the listing of the others.
 struct Part {
     pages: VecDeque<Keys>,
-    rest: Option<Listing>,
+    listing: Listing,
 }
 
 /// Names of the folders directly in a folder.
@@ -114,6 +121,7 @@ impl Pages {
             listing,
             undivided: None,
             divisions: Vec::new(),
+            stop: None,
             prefix,
             held: VecDeque::new(),
             given: (0, String::new()),
@@ -165,7 +173,7 @@ impl Pages {
 
     /// Lists all keys, in whatever order, and sorts them. Fails if the keys that were returned before are not the first ones.
     async fn sort(&mut self) -> Result<&mut SortedKeys, S3Failure> {
-        (self.listing, self.held, self.ready, self.divisions) = Default::default();
+        (self.listing, self.held, self.ready, self.divisions, self.stop) = Default::default();
         let mut listing = Listing::unsorted(&self.bucket, self.prefix.clone());
         let mut sorter = Sorter::default();
         while let Some(page) = listing.next_page(&self.bucket).await? {
@@ -192,11 +200,17 @@ impl Pages {
                     }
                     return Ok(Some(page));
                 }
+                self.stop = Some(listing.stop());
                 self.listing = None;
             }
             let Some(division) = self.divisions.last_mut() else { return Ok(None) };
             match division.next_part(&self.bucket).await? {
-                Some(part) => (self.ready, self.listing, self.undivided) = (part.pages, part.rest, Some(1)),
+                Some(Part { pages, listing }) => {
+                    if let Some(stop) = self.stop.take() {
+                        check_edge(&self.bucket, &stop, &listing).await?;
+                    }
+                    (self.ready, self.listing, self.undivided) = (pages, Some(listing), Some(1));
+                }
                 None => drop(self.divisions.pop()),
             }
         }
@@ -276,10 +290,27 @@ impl Part {
         while pages.len() < PART_PAGES {
             match listing.next_page(bucket).await? {
                 Some(page) => pages.push_back(page),
-                None => return Ok(Self { pages, rest: None }),
+                None => break,
             }
         }
-        Ok(Self { pages, rest: Some(listing) })
+        Ok(Self { pages, listing })
+    }
+}
+
+/// Checks that `part` begins where the part before it ended. Fails if the service lists other keys between them.
+async fn check_edge(bucket: &Bucket, stop: &Stop, part: &Listing) -> Result<(), S3Failure> {
+    if stop.next.as_deref() == part.first() {
+        return Ok(());
+    }
+    // The two parts were not listed at the same time: the key may have been written or deleted meanwhile.
+    let next = async |after: &str| {
+        let mut listing = Listing::between(part.prefix().to_owned(), after.to_owned(), None);
+        while listing.first().is_none() && listing.next_page(bucket).await?.is_some() {}
+        Ok(listing.first().map(str::to_owned))
+    };
+    match next(&stop.last).await? == next(part.after()).await? {
+        true => Ok(()),
+        false => Err(S3Failure::Unsorted),
     }
 }
 
@@ -289,10 +320,11 @@ impl Folders {
         let send = |client: &Client| {
             let request = request(bucket, client, &self.within).delimiter("/");
             let request = request.start_after(&self.after).set_continuation_token(token.clone());
-            async { bucket.answer(request.send()).await }
+            async { page(bucket, request).await }
         };
         let answer = bucket.attempts(Duration::ZERO, send).await?;
         let is_encoded = answer.encoding_type == Some(EncodingType::Url);
+        let next = self.tokens.next(&answer);
         for folder in answer.common_prefixes.unwrap_or_default() {
             let name = folder.prefix.and_then(|name| if is_encoded { decoded(&name) } else { Some(name) });
             let Some(name) = name else { continue };
@@ -304,9 +336,9 @@ impl Folders {
                 self.names.push_back(name);
             }
         }
-        if let (Some(last), Some(true)) = (self.names.back(), answer.is_truncated) {
+        if let Some(last) = self.names.back() {
             self.after.clone_from(last);
-            self.next = self.tokens.next(answer.is_truncated, answer.next_continuation_token, false)?;
+            self.next = next?;
         }
         Ok(())
     }

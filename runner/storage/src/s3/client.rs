@@ -6,9 +6,11 @@ use std::time::Duration;
 use aws_config::default_provider::checksums::{
     request_checksum_calculation_provider, response_checksum_validation_provider,
 };
+use aws_config::default_provider::endpoint_url::endpoint_url_provider;
+use aws_config::default_provider::ignore_configured_endpoint_urls::ignore_configured_endpoint_urls_provider;
 use aws_config::environment::EnvironmentVariableRegionProvider;
 use aws_config::imds::region::ImdsRegionProvider;
-use aws_config::meta::region::RegionProviderChain;
+use aws_config::meta::region::ProvideRegion;
 use aws_config::profile::ProfileFileRegionProvider;
 use aws_config::provider_config::ProviderConfig;
 use aws_sdk_s3::Client;
@@ -21,9 +23,9 @@ use aws_sdk_s3::config::{
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
 
-use crate::s3::connection::WatchedClient;
+use crate::s3::connection::CheckedClient;
 use crate::s3::credentials::{Origin, RenewedCredentials, Search, SharedCredentials};
-use crate::s3::settings::{S3Credentials, S3Settings};
+use crate::s3::settings::{S3Credentials, S3Settings, check_endpoint};
 
 /// Region for a server with a configured endpoint but no configured region.
 const USUAL_REGION: &str = "us-east-1";
@@ -31,9 +33,17 @@ const USUAL_REGION: &str = "us-east-1";
 /// Idle time after which a connection is closed. Servers keep idle connections longer, Amazon about 20 seconds.
 const REST: Duration = Duration::from_secs(15);
 
+/// Reason why there is no client.
 #[derive(Debug, thiserror::Error)]
-#[error("no region is known; set it in the store's settings or in AWS_REGION")]
-pub(crate) struct NoRegion;
+pub(crate) enum ConnectFault {
+    #[error("no region is known; set it in the store's settings or in AWS_REGION")]
+    NoRegion,
+    #[error("the region of {place} contains a control character, such as the end of a line")]
+    Region { place: &'static str },
+    /// The endpoint is not repeated in the message, since it may contain a password.
+    #[error("`endpoint_url` of the profile {reason}; use the form `https://host:port`")]
+    Endpoint { reason: &'static str },
+}
 
 /// A client for the bucket in one region.
 pub(crate) struct Connected {
@@ -64,19 +74,21 @@ impl Connected {
     }
 }
 
-/// Creates a client for the bucket of `settings`. Looks up the region; credentials are looked up when a request needs them.
-pub(crate) async fn connect(settings: &S3Settings) -> Result<Connected, NoRegion> {
-    let http = http_client(settings);
-    let provider = ProviderConfig::default()
-        .with_behavior_version(Some(BehaviorVersion::latest()))
-        .with_http_client(http.clone());
-    let region = region(settings, &provider).await.ok_or(NoRegion)?;
+/// Creates a client for the bucket of `settings`. Looks up the endpoint and the region; credentials are looked up when a request needs
+/// them.
+pub(crate) async fn connect(settings: &S3Settings) -> Result<Connected, ConnectFault> {
+    let provider = ProviderConfig::default().with_behavior_version(Some(BehaviorVersion::latest()));
+    let endpoint = endpoint(settings, &provider).await?;
+    let client = http_client(settings, endpoint.as_deref());
+    let http = SharedHttpClient::new(CheckedClient { client: client.clone(), is_watched: false });
+    let provider = provider.with_http_client(http.clone());
+    let region = region(settings, endpoint.is_some(), &provider).await?;
     let requests = request_checksum_calculation_provider(&provider).await;
     let responses = response_checksum_validation_provider(&provider).await;
     let timeouts = TimeoutConfig::builder().connect_timeout(settings.timeouts.connect).build();
     let config = Config::builder()
         .behavior_version(BehaviorVersion::latest())
-        .http_client(WatchedClient(http.clone()))
+        .http_client(CheckedClient { client, is_watched: true })
         .region(region.clone())
         .timeout_config(timeouts)
         // The SDK's retries are disabled, because this crate repeats the request together with the reading of its response.
@@ -87,8 +99,8 @@ pub(crate) async fn connect(settings: &S3Settings) -> Result<Connected, NoRegion
         // part of the object.
         .response_checksum_validation(ResponseChecksumValidation::WhenRequired)
         .request_checksum_calculation(requests.unwrap_or(RequestChecksumCalculation::WhenSupported))
-        .force_path_style(settings.path_style.unwrap_or(settings.endpoint.is_some()));
-    let config = match &settings.endpoint {
+        .force_path_style(settings.path_style.unwrap_or(endpoint.is_some()));
+    let config = match endpoint {
         Some(endpoint) => config.endpoint_url(endpoint),
         None => config,
     };
@@ -103,9 +115,9 @@ pub(crate) async fn connect(settings: &S3Settings) -> Result<Connected, NoRegion
 }
 
 /// HTTP client with one connection per concurrent request; idle connections are reused. The SDK's client sets `TCP_NODELAY`.
-fn http_client(settings: &S3Settings) -> SharedHttpClient {
+fn http_client(settings: &S3Settings, endpoint: Option<&str>) -> SharedHttpClient {
     // The system's certificates are loaded only if TLS is needed, because reading them takes milliseconds.
-    let needs_tls = settings.endpoint.as_ref().is_none_or(|endpoint| endpoint.starts_with("https"))
+    let needs_tls = endpoint.is_none_or(|endpoint| endpoint.starts_with("https"))
         || !matches!(settings.credentials, S3Credentials::Static { .. } | S3Credentials::Anonymous);
     let trusted = TrustStore::empty().with_native_roots(needs_tls);
     let builder = aws_smithy_http_client::Builder::new()
@@ -118,18 +130,48 @@ fn http_client(settings: &S3Settings) -> SharedHttpClient {
     }
 }
 
-async fn region(settings: &S3Settings, provider: &ProviderConfig) -> Option<Region> {
-    if let Some(region) = &settings.region {
-        return Some(Region::new(region.clone()));
+/// Address of the server; `None` for Amazon's.
+async fn endpoint(settings: &S3Settings, provider: &ProviderConfig) -> Result<Option<String>, ConnectFault> {
+    // The variables are part of the settings by now.
+    if settings.endpoint.is_some() || ignore_configured_endpoint_urls_provider(provider).await == Some(true) {
+        return Ok(settings.endpoint.clone());
     }
-    let written = RegionProviderChain::first_try(EnvironmentVariableRegionProvider::new())
-        .or_else(ProfileFileRegionProvider::builder().configure(provider).build());
-    let chain = match settings.endpoint {
-        None => written.or_else(ImdsRegionProvider::builder().configure(provider).build()),
-        // With an endpoint, the metadata service of Amazon's machines is not queried.
-        Some(_) => written.or_else(Region::from_static(USUAL_REGION)),
-    };
-    chain.region().await
+    let endpoint = endpoint_url_provider(provider).await;
+    if let Some(Err(reason)) = endpoint.as_deref().map(check_endpoint) {
+        return Err(ConnectFault::Endpoint { reason });
+    }
+    Ok(endpoint)
+}
+
+async fn region(
+    settings: &S3Settings,
+    has_endpoint: bool,
+    provider: &ProviderConfig,
+) -> Result<Region, ConnectFault> {
+    let in_settings = settings.region.clone().map(Region::new);
+    let environment = EnvironmentVariableRegionProvider::new();
+    let profile = ProfileFileRegionProvider::builder().configure(provider).build();
+    // With an endpoint, the metadata service of Amazon's machines is not queried.
+    let usual = Region::from_static(USUAL_REGION);
+    let machine = ImdsRegionProvider::builder().configure(provider).build();
+    let last: &dyn ProvideRegion = if has_endpoint { &usual } else { &machine };
+    let places: [(&'static str, &dyn ProvideRegion); 4] = [
+        ("the store", &in_settings),
+        ("the environment", &environment),
+        ("the profile", &profile),
+        ("the machine's metadata service", last),
+    ];
+    for (place, provider) in places {
+        match provider.region().await {
+            // The SDK panics for control characters in a header.
+            Some(region) if region.as_ref().contains(char::is_control) => {
+                return Err(ConnectFault::Region { place });
+            }
+            Some(region) => return Ok(region),
+            None => {}
+        }
+    }
+    Err(ConnectFault::NoRegion)
 }
 
 /// Credentials that may change while the store is in use.

@@ -1,4 +1,4 @@
-//! Detects whether a request had to wait for a connection.
+//! Detects whether a request had to wait for a connection, and checks the responses.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -16,21 +16,30 @@ use aws_smithy_runtime_api::client::http::{
 };
 
 use crate::observe::{is_observed, note, now};
+use crate::s3::answer::Requested;
 
-/// An HTTP client that records the connections opened for observed reads.
+/// An HTTP client that checks responses.
 #[derive(Debug)]
-pub(crate) struct WatchedClient(pub(crate) SharedHttpClient);
+pub(crate) struct CheckedClient {
+    pub(crate) client: SharedHttpClient,
+    /// Records the connections opened for observed reads.
+    pub(crate) is_watched: bool,
+}
 
 #[derive(Debug)]
-struct WatchedConnector(SharedHttpConnector);
+struct CheckedConnector {
+    connector: SharedHttpConnector,
+    is_watched: bool,
+}
 
-impl HttpClient for WatchedClient {
+impl HttpClient for CheckedClient {
     fn http_connector(
         &self,
         settings: &HttpConnectorSettings,
         components: &RuntimeComponents,
     ) -> SharedHttpConnector {
-        SharedHttpConnector::new(WatchedConnector(self.0.http_connector(settings, components)))
+        let connector = self.client.http_connector(settings, components);
+        SharedHttpConnector::new(CheckedConnector { connector, is_watched: self.is_watched })
     }
 
     fn validate_base_client_config(
@@ -38,23 +47,28 @@ impl HttpClient for WatchedClient {
         components: &RuntimeComponentsBuilder,
         config: &ConfigBag,
     ) -> Result<(), BoxError> {
-        HttpClient::validate_base_client_config(&self.0, components, config)
+        HttpClient::validate_base_client_config(&self.client, components, config)
     }
 
     fn connector_metadata(&self) -> Option<ConnectorMetadata> {
-        self.0.connector_metadata()
+        self.client.connector_metadata()
     }
 }
 
-impl HttpConnector for WatchedConnector {
+impl HttpConnector for CheckedConnector {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         // The SDK sets this extension in order to close broken connections; here it shows which connection the request uses.
-        let connection = request.extension::<CaptureSmithyConnection>().filter(|_| is_observed()).cloned();
-        let answer = self.0.call(request);
-        match connection {
-            Some(connection) => HttpConnectorFuture::new(watch(answer, connection)),
-            None => answer,
-        }
+        let connection = request.extension::<CaptureSmithyConnection>();
+        let connection = connection.filter(|_| self.is_watched && is_observed()).cloned();
+        let requested = Requested::of(&request);
+        let answer = self.connector.call(request);
+        HttpConnectorFuture::new(async move {
+            let answer = match connection {
+                Some(connection) => watch(answer, connection).await?,
+                None => answer.await?,
+            };
+            requested.checked(answer).await
+        })
     }
 }
 

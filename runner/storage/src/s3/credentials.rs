@@ -102,6 +102,8 @@ pub(crate) enum Absent {
     InFile,
     #[error("the credentials of {place} cannot be used: {reason}")]
     Failed { place: &'static str, reason: &'static str },
+    #[error("the {part} of {place} contains a control character, such as the end of a line")]
+    Unsendable { place: &'static str, part: &'static str },
     #[error("the search for credentials took longer than {MOST_TIME:?}")]
     TimedOut,
 }
@@ -122,6 +124,17 @@ impl Absent {
             _ => "the service or program that issues them failed",
         };
         Self::Failed { place, reason }
+    }
+}
+
+/// Returns the credentials that were found in `place`, if they can be sent: the SDK panics for control characters in a header.
+fn sendable(place: &'static str, found: Credentials) -> Result<Credentials, Absent> {
+    let (id, secret, token) = parts(&found);
+    let texts = [("access key id", id), ("secret", secret), ("session token", token.unwrap_or_default())];
+    let unsendable = texts.into_iter().find(|(_, text)| text.contains(char::is_control));
+    match unsendable.map(|(part, _)| part) {
+        Some(part) => Err(Absent::Unsendable { place, part }),
+        None => Ok(found),
     }
 }
 
@@ -300,10 +313,11 @@ impl Search {
         #[expect(deprecated, reason = "see where it is imported")]
         let files = ProfileFiles::builder().with_file(ProfileFileKind::Credentials, path).build();
         let file = ProfileFileCredentialsProvider::builder().configure(&self.config()).profile_files(files);
+        const PLACE: &str = "`credentials_file` of the store";
         match file.build().provide_credentials().await {
-            Ok(found) => Ok(found),
+            Ok(found) => sendable(PLACE, found),
             Err(CredentialsError::CredentialsNotLoaded(_)) => Err(Absent::InFile),
-            Err(error) => Err(Absent::of("`credentials_file` of the store", &error)),
+            Err(error) => Err(Absent::of(PLACE, &error)),
         }
     }
 
@@ -325,7 +339,7 @@ impl Search {
         ];
         for (place, provider) in places {
             match provider.provide_credentials().await {
-                Ok(found) => return Ok(found),
+                Ok(found) => return sendable(place, found),
                 Err(CredentialsError::CredentialsNotLoaded(_)) => {}
                 // The service of another cloud or of a proxy may answer in place of the machine's metadata service.
                 Err(CredentialsError::ProviderError(_)) if place == MACHINE => {}
@@ -428,6 +442,33 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn credentials_with_control_characters_are_refused_by_their_part_and_not_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("keys");
+        let (shared, search) = (SharedCredentials::new(Origin::File(file.clone())), search());
+        for part in ["access key id", "secret", "session token"] {
+            let canary = |of| if of == part { "can\u{1}ary" } else { "fine" };
+            let keys = format!("aws_access_key_id = {}\n", canary("access key id"));
+            let keys = format!("{keys}aws_secret_access_key = {}\n", canary("secret"));
+            let keys = format!("[default]\n{keys}aws_session_token = {}\n", canary("session token"));
+            fs::write(&file, keys).unwrap();
+            let found = search.find(&Origin::File(file.clone())).await.unwrap_err();
+            assert_eq!(
+                found.to_string(),
+                format!(
+                    "the {part} of `credentials_file` of the store contains a control character, such as the end of a line"
+                )
+            );
+        }
+        assert!(shared.get(&search).await.is_err());
+        write(&file, "one");
+        assert_eq!(shared.renew(0, &search).await, Renewal::Other);
+        write(&file, "tw\u{7f}o");
+        assert!(matches!(shared.renew(1, &search).await, Renewal::Failed(Absent::Unsendable { .. })));
+        assert_eq!(shared.get(&search).await.unwrap().session_token(), Some("one"));
+    }
+
+    #[tokio::test]
     async fn one_search_serves_all_callers() {
         let folder = tempfile::tempdir().unwrap();
         let [file, program, log] = ["keys", "issue", "log"].map(|name| folder.path().join(name));
@@ -446,7 +487,7 @@ mod tests {
         assert!(renewals.iter().all(|renewal| *renewal == Renewal::Other));
         assert_eq!(searches(), 2);
         // A service that issues others each time is not asked without end.
-        let start = Instant::now();
+        let start = now();
         for _ in 0..100 {
             shared.renew(shared.generation(), &search).await;
         }

@@ -11,10 +11,11 @@ use penstock_types::text::printable;
 
 use crate::asked::{Asked, CHANGED};
 use crate::error::StoreError;
+use crate::s3::answer::UnfitAnswer;
 use crate::s3::credentials::Absent;
 
 /// Maximum length, in bytes, of the part of a service's message that an error contains.
-const MOST_MESSAGE: usize = 300;
+pub(crate) const MOST_MESSAGE: usize = 300;
 
 /// Header with the region of the bucket that was asked for.
 const REGION: &str = "x-amz-bucket-region";
@@ -180,8 +181,11 @@ impl S3Failure {
         Self::passing(format!("the response ended early: {}", innermost(error)))
     }
 
-    /// Failure of a request that was not sent, for lack of credentials or a connection, or to which no response began.
+    /// Failure of a request that was not sent, for lack of credentials or a connection, or to which no usable response came.
     fn of_connection(error: &ConnectorError) -> Self {
+        if let Some(unfit) = find::<UnfitAnswer>(error) {
+            return Self::passing(unfit.to_string());
+        }
         match find::<Absent>(error) {
             Some(absent @ Absent::TimedOut) => Self::passing(absent.to_string()),
             Some(absent) => Self::Denied(Cause::new(absent.to_string())),
@@ -199,6 +203,9 @@ impl S3Failure {
                 format!("{}: {} (status {status})", bounded(code), bounded(message))
             }
             (Some(code), None) => format!("{} (status {status})", bounded(code)),
+            (None, _) if answer.status().is_success() => {
+                format!("the response is not in the format of S3 (status {status})")
+            }
             (None, _) => format!("status {status} without an S3 error"),
         };
         let code = code.unwrap_or_default();
@@ -311,7 +318,8 @@ fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a 
     None
 }
 
-fn innermost(error: &(dyn Error + 'static)) -> String {
+/// Text of the innermost cause of an error.
+pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {
         innermost = source;

@@ -7,6 +7,7 @@ use std::hash::BuildHasher;
 use std::time::Duration;
 
 use aws_sdk_s3::Client;
+use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
 use aws_sdk_s3::operation::list_objects_v2::builders::ListObjectsV2FluentBuilder;
 use aws_sdk_s3::types::EncodingType;
 use penstock_types::left_out::LeftOutReason;
@@ -16,8 +17,8 @@ use crate::keys::Keys;
 use crate::s3::bucket::Bucket;
 use crate::s3::failure::S3Failure;
 
-/// Maximum number of consecutive responses without a key. A service may send a few of them while it skips deleted keys; the limit
-/// ends a listing in which all responses are empty.
+/// Maximum number of consecutive responses without a new key. A service may send a few of them while it skips deleted keys; the limit
+/// ends a listing in which all responses are empty, or have the same keys.
 const MOST_EMPTY: u32 = 1000;
 
 /// Maximum number of folders directly in one folder.
@@ -29,8 +30,13 @@ pub(crate) struct Listing {
     /// Prefix that is asked for; shorter if the service has only prefixes that end with `/`.
     asked: String,
     next: Next,
+    /// The key after which the listing starts; empty if it starts at the first one.
+    after: String,
+    first: Option<String>,
     /// The last key received, or the one after which the listing starts.
     last: String,
+    /// The last key up to `end`, and the first one received behind it.
+    behind: Option<(String, String)>,
     /// Last key that is listed.
     pub(crate) end: Option<String>,
     /// Set if keys that are not in the order of their bytes are a failure.
@@ -44,6 +50,14 @@ enum Next {
     None,
 }
 
+/// Place where a listing ended.
+pub(crate) struct Stop {
+    /// The last key of the listing, or the one after which it started.
+    pub(crate) last: String,
+    /// The key that the service lists next; `None` if there is none.
+    pub(crate) next: Option<String>,
+}
+
 impl Listing {
     pub(crate) fn new(bucket: &Bucket, prefix: &str) -> Self {
         Self::between(bucket.full(prefix), String::new(), None)
@@ -51,8 +65,9 @@ impl Listing {
 
     /// Keys that start with `prefix`, of the bucket, behind `after` and up to `end`.
     pub(crate) fn between(prefix: String, after: String, end: Option<String>) -> Self {
-        let (asked, tokens) = (prefix.clone(), Tokens::default());
-        Self { prefix, asked, next: Next::First, last: after, end, is_sorted: true, tokens }
+        let (asked, last, tokens) = (prefix.clone(), after.clone(), Tokens::default());
+        let (next, first, behind) = (Next::First, None, None);
+        Self { prefix, asked, next, after, first, last, behind, end, is_sorted: true, tokens }
     }
 
     /// Keys that start with `prefix`, of the bucket, in the order of the service.
@@ -72,6 +87,24 @@ impl Listing {
         matches!(self.next, Next::After(_)).then_some(&self.last)
     }
 
+    /// Place after which the listing starts.
+    pub(crate) fn after(&self) -> &str {
+        &self.after
+    }
+
+    /// The first key received, even if it is behind the end; `None` if there was none.
+    pub(crate) fn first(&self) -> Option<&str> {
+        self.first.as_deref()
+    }
+
+    /// Place where the listing ended, once it has no further pages.
+    pub(crate) fn stop(&self) -> Stop {
+        match &self.behind {
+            Some((last, next)) => Stop { last: last.clone(), next: Some(next.clone()) },
+            None => Stop { last: self.last.clone(), next: None },
+        }
+    }
+
     /// Returns the next keys, possibly none; `None` at the end of the listing.
     pub(crate) async fn next_page(&mut self, bucket: &Bucket) -> Result<Option<Keys>, S3Failure> {
         let token = match &self.next {
@@ -83,13 +116,12 @@ impl Listing {
         let send = |client: &Client| {
             let request = request(bucket, client, &self.asked).set_continuation_token(token.clone());
             let request = request.set_start_after(after.cloned());
-            async { bucket.answer(request.send()).await }
+            async { page(bucket, request).await }
         };
         let answer = bucket.attempts(Duration::ZERO, send).await?;
         let is_encoded = answer.encoding_type == Some(EncodingType::Url);
+        let next = self.tokens.next(&answer)?;
         let objects = answer.contents.unwrap_or_default();
-        let next =
-            self.tokens.next(answer.is_truncated, answer.next_continuation_token, objects.is_empty())?;
         self.next = next.map_or(Next::None, Next::After);
         let mut page = Keys::default();
         for object in objects {
@@ -119,8 +151,12 @@ impl Listing {
                 Ordering::Less => return Err(S3Failure::Unsorted),
             }
         }
+        if self.is_sorted && self.first.is_none() {
+            self.first = Some(key.clone());
+        }
         if self.end.as_ref().is_some_and(|end| key > *end) {
             self.next = Next::None;
+            self.behind.get_or_insert_with(|| (self.last.clone(), key.clone()));
             self.last = key;
             return Ok(());
         }
@@ -145,26 +181,50 @@ pub(crate) fn request(bucket: &Bucket, client: &Client, prefix: &str) -> ListObj
     request.encoding_type(EncodingType::Url).set_request_payer(bucket.payer())
 }
 
+/// Sends a request for a page.
+pub(crate) async fn page(
+    bucket: &Bucket,
+    request: ListObjectsV2FluentBuilder,
+) -> Result<ListObjectsV2Output, S3Failure> {
+    let answer = bucket.answer(request.send()).await?;
+    let arrived = answer.contents().len() + answer.common_prefixes().len();
+    // Some services count nothing, and some the keys without the folders. No page has less than its count.
+    match answer.key_count {
+        Some(count) if usize::try_from(count).is_ok_and(|count| count > arrived) => Err(S3Failure::passing(
+            format!("the listing is incomplete: it announces {count} keys and folders, but has {arrived}"),
+        )),
+        _ => Ok(answer),
+    }
+}
+
 /// Continuation tokens of a listing.
 #[derive(Default)]
 pub(crate) struct Tokens {
     /// Hashes of the tokens so far.
     seen: HashSet<u64>,
+    /// Hashes of the pages so far, whatever the order of their keys and folders.
+    pages: HashSet<u64>,
     hasher: RandomState,
-    /// Number of consecutive responses without a key.
+    /// Number of consecutive responses without a new key or folder.
     empty: u32,
 }
 
 impl Tokens {
-    /// Token of the next response; `None` behind the last one.
-    pub(crate) fn next(
-        &mut self,
-        is_truncated: Option<bool>,
-        next: Option<String>,
-        is_empty: bool,
-    ) -> Result<Option<String>, S3Failure> {
+    /// Token of the response after `answer`; `None` behind the last one.
+    pub(crate) fn next(&mut self, answer: &ListObjectsV2Output) -> Result<Option<String>, S3Failure> {
+        let keys = answer.contents().iter().map(|object| object.key());
+        let names = keys.chain(answer.common_prefixes().iter().map(|folder| folder.prefix()));
+        let hashes = names.map(|name| self.hasher.hash_one(name));
+        let is_empty = match hashes.reduce(u64::wrapping_add) {
+            // A page with the same names brings nothing, even if its token is another one.
+            Some(page) => !self.pages.insert(page),
+            None => true,
+        };
         self.empty = if is_empty { self.empty + 1 } else { 0 };
-        if is_truncated != Some(true) {
+        let next = answer.next_continuation_token.clone();
+        // A service that says neither gives a token only if there is more.
+        let has_token = || next.as_ref().is_some_and(|next| !next.is_empty());
+        if !answer.is_truncated.unwrap_or_else(has_token) {
             return Ok(None);
         }
         let Some(next) = next else {
@@ -177,7 +237,7 @@ impl Tokens {
         }
         match self.empty >= MOST_EMPTY {
             true => Err(S3Failure::lasting(format!(
-                "the listing is truncated, but the last {MOST_EMPTY} responses had no keys"
+                "the listing is truncated, but the last {MOST_EMPTY} responses had no new keys"
             ))),
             false => Ok(Some(next)),
         }
@@ -193,13 +253,12 @@ pub(crate) async fn folders(bucket: &Bucket, folder: &str) -> Result<Vec<String>
         let send = |client: &Client| {
             let request = request(bucket, client, &within).delimiter("/");
             let request = request.set_continuation_token(token.clone());
-            async { bucket.answer(request.send()).await }
+            async { page(bucket, request).await }
         };
         let answer = bucket.attempts(Duration::ZERO, send).await?;
         let is_encoded = answer.encoding_type == Some(EncodingType::Url);
-        let (folders, objects) = (answer.common_prefixes.unwrap_or_default(), answer.contents);
-        let is_empty = folders.is_empty() && objects.unwrap_or_default().is_empty();
-        for folder in folders {
+        let next = tokens.next(&answer)?;
+        for folder in answer.common_prefixes.unwrap_or_default() {
             let path = folder.prefix.and_then(|path| if is_encoded { decoded(&path) } else { Some(path) });
             let name = path.as_deref().and_then(|path| path.strip_prefix(&within)?.strip_suffix('/'));
             names.extend(name.filter(|name| check_key(name).is_ok()).map(str::to_owned));
@@ -207,7 +266,7 @@ pub(crate) async fn folders(bucket: &Bucket, folder: &str) -> Result<Vec<String>
         if names.len() > MOST_FOLDERS {
             return Err(S3Failure::lasting(format!("the folder has more than {MOST_FOLDERS} folders")));
         }
-        match tokens.next(answer.is_truncated, answer.next_continuation_token, is_empty)? {
+        match next {
             None => return Ok(names.into_iter().collect()),
             next => token = next,
         }

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_s3::Client;
-use aws_sdk_s3::primitives::ByteStream;
+use aws_sdk_s3::primitives::{ByteStream, DateTime};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
+use penstock_types::text::printable;
 use tokio::time::timeout;
 
 use crate::observe::{note, now, observe};
 use crate::s3::bucket::Bucket;
-use crate::s3::failure::S3Failure;
+use crate::s3::failure::{MOST_MESSAGE, S3Failure};
 use crate::s3::settings::RESPONSE_CHECKSUMS;
 use crate::store::{MAX_GET_BYTES, Version};
 
@@ -25,6 +26,10 @@ const PART_BYTES: u64 = 8 << 20;
 const SPLIT_BYTES: u64 = 2 * PART_BYTES;
 
 const PARTS: usize = 4;
+
+/// Start of the tag of a version whose service gives it none: the time of its last change follows, in seconds. Tags of services are in
+/// quotes.
+const MODIFIED: &str = "modified ";
 
 struct Begun {
     bytes: Bytes,
@@ -77,10 +82,17 @@ pub(crate) async fn version(bucket: &Bucket, key: &str) -> Result<Version, S3Fai
         let request = request.set_request_payer(bucket.payer());
         async {
             let answer = bucket.answer(request.send()).await?;
-            Ok(Version { size: length(answer.content_length)?, tag: answer.e_tag.map(Arc::from) })
+            let tag = tag(answer.e_tag, answer.last_modified.as_ref());
+            Ok(Version { size: length(answer.content_length)?, tag })
         }
     };
     bucket.attempts(Duration::ZERO, head).await
+}
+
+/// Tag of a version: the one of the service, or the time of the last change.
+fn tag(e_tag: Option<String>, modified: Option<&DateTime>) -> Option<Arc<str>> {
+    let modified = || modified.map(|time| format!("{MODIFIED}{}.{:09}", time.secs(), time.subsec_nanos()));
+    e_tag.or_else(modified).map(Arc::from)
 }
 
 /// Makes one request for the whole object and reads the response to the end, or to the end of the first part if the object is
@@ -93,8 +105,16 @@ async fn begin(bucket: &Bucket, client: &Client, key: &str) -> Result<Begun, S3F
         Some(_) => answer.map_err(|failure| failure.naming(RESPONSE_CHECKSUMS))?,
         None => answer?,
     };
-    let version = Version { size: length(answer.content_length)?, tag: answer.e_tag.map(Arc::from) };
-    let size = version.size;
+    let size = length(answer.content_length)?;
+    let version = Version { size, tag: tag(answer.e_tag, answer.last_modified.as_ref()) };
+    if let Some(range) = &answer.content_range
+        && parse_content_range(range) != Some((0..size, size))
+    {
+        return Err(S3Failure::passing(format!(
+            "the whole object was requested, but a part arrived: {}",
+            printable(range, MOST_MESSAGE)
+        )));
+    }
     if size > MAX_GET_BYTES {
         return Err(S3Failure::TooLarge { size });
     }
@@ -114,15 +134,21 @@ async fn read_part(
     range: Range<u64>,
     of: Option<&Version>,
 ) -> Result<Begun, S3Failure> {
-    let tag = of.and_then(|version| version.tag.as_deref()).map(str::to_owned);
-    let request = client.get_object().bucket(bucket.name()).key(bucket.full(key)).set_if_match(tag);
+    if of.is_some_and(|version| version.tag.is_none()) {
+        return Err(S3Failure::lasting(
+            "the service states neither a tag nor a time for the object, so that a change between its parts would go unnoticed",
+        ));
+    }
+    let wanted = of.and_then(|version| version.tag.as_deref()).filter(|tag| !tag.starts_with(MODIFIED));
+    let request = client.get_object().bucket(bucket.name()).key(bucket.full(key));
+    let request = request.set_if_match(wanted.map(str::to_owned));
     let request = request.range(format!("bytes={}-{}", range.start, range.end - 1));
     let request = request.set_request_payer(bucket.payer());
     let answer = bucket.answer(request.send()).await?;
     let Some((found, size)) = answer.content_range.as_deref().and_then(parse_content_range) else {
         return Err(S3Failure::passing("the response to a request for a range does not state its range"));
     };
-    let version = Version { size, tag: answer.e_tag.map(Arc::from) };
+    let version = Version { size, tag: tag(answer.e_tag, answer.last_modified.as_ref()) };
     // The version is checked, because a server may ignore the condition of the request.
     if of.is_some_and(|of| of.size != version.size || (of.tag.is_some() && of.tag != version.tag)) {
         return Err(S3Failure::Unmet);

@@ -28,7 +28,8 @@ pub struct S3Settings {
     /// Prefix of each key, such as `photos/train/`; a missing `/` at the end is added. Empty for the whole bucket.
     pub prefix: String,
     /// Address of the server, such as `http://127.0.0.1:9000`. With `None`, the address is taken from the environment
-    /// (`AWS_ENDPOINT_URL_S3`, then `AWS_ENDPOINT_URL`); without these variables, it is Amazon's address for the region.
+    /// (`AWS_ENDPOINT_URL_S3`, then `AWS_ENDPOINT_URL`), then from `endpoint_url` of the user's AWS configuration; without these, it is
+    /// Amazon's address for the region.
     pub endpoint: Option<String>,
     /// Region of the bucket. With `None`, the region is taken from the environment or the user's AWS configuration. If neither
     /// sets a region, it is `us-east-1` if there is an endpoint, and otherwise the region that the machine's metadata service
@@ -174,7 +175,7 @@ fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-fn check_endpoint(text: &str) -> Result<Url, &'static str> {
+pub(crate) fn check_endpoint(text: &str) -> Result<Url, &'static str> {
     let url = Url::parse(text).map_err(|_| "is not a URL")?;
     if !matches!(url.scheme(), "http" | "https") {
         Err("begins with neither `http://` nor `https://`")

@@ -134,10 +134,11 @@ proptest! {
 
     #[test]
     fn a_listing_in_parts_has_all_keys_in_order(
-        keys in proptest::collection::btree_set("/?[ab\u{e9}]{1,2}(/[abc]{0,2}){0,3}", 0..120),
+        keys in proptest::collection::btree_set("/?[aBb\u{e9}\u{ff5e}\u{1f600}]{1,2}(/[aBc]{0,2}){0,3}", 0..120),
         prefix in "/?([ab]{1,2}/?([ab]{1,2}/?)?)?",
         page in 1_usize..4,
-        order in prop_oneof![4 => Just(Order::Sorted), 1 => Just(Order::Repeated), 1 => Just(Order::Reversed), 1 => Just(Order::Shuffled), 1 => Just(Order::PagesReversed)],
+        order in prop_oneof![4 => Just(Order::Sorted), 1 => Just(Order::Repeated), 1 => Just(Order::Reversed), 1 => Just(Order::Shuffled), 1 => Just(Order::PagesReversed),
+            2 => Just(Order::CaseIgnored), 2 => Just(Order::Utf16)],
     ) {
         let server = Server::start(Settings { page, modes: vec![Mode::Listing(order)], ..Settings::default() }).unwrap();
         keys.iter().for_each(|key| server.put(key, "x"));

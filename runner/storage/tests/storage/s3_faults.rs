@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::TryStreamExt;
 use futures::future::join_all;
-use penstock_s3_server::{Fault, Server, Trouble};
+use penstock_s3_server::{Fault, Server, Settings, Trouble};
 use penstock_storage::{Keys, S3Credentials, S3Retries, S3Settings, S3Store, S3Timeouts, Store, StoreError};
 use penstock_types::config::SecretText;
 use penstock_types::spec::Links;
@@ -217,6 +217,140 @@ async fn an_endless_listing_of_empty_pages_is_an_error() {
         store(&server).folders("t/", Links::All).await.unwrap_err().with_causes(),
         "listing `t/` of store `data` failed: the listing does not end: the service has returned the same continuation token twice"
     );
+}
+
+const SEVERAL: &str = "the response to one request has several listings, or text behind one";
+
+/// Responses to requests for listings that must not be used, with their messages.
+fn unfit() -> Vec<(Trouble, &'static str)> {
+    let early = "the listing ended early: its last element has no end";
+    let again = "</ListBucketResult><ListBucketResult></ListBucketResult>";
+    vec![
+        // Without the check, the key would be `bcd`.
+        (Trouble::Cut("bcd"), early),
+        (Trouble::Cut("</Contents>"), early),
+        (Trouble::Cut("<IsTruncated>false</IsTruncated>"), early),
+        (Trouble::Edited("</ListBucketResult>", ""), early),
+        (Trouble::Edited("</ListBucketResult>", again), SEVERAL),
+        (Trouble::Edited("</ListBucketResult>", "</ListBucketResult>!"), SEVERAL),
+        (
+            Trouble::Edited("<KeyCount>3</KeyCount>", "<KeyCount>4</KeyCount>"),
+            "the listing is incomplete: it announces 4 keys and folders, but has 3",
+        ),
+        (Trouble::Answer(200, "<Error><Code>InternalError</Code></Error>"), "InternalError (status 200)"),
+        (
+            Trouble::Answer(200, "<!doctype html><html>Sign in</html>"),
+            "a listing was requested, but a page of HTML arrived (status 200); is the address that of an S3 service?",
+        ),
+        (
+            Trouble::Answer(200, ""),
+            "a listing was requested, but nothing arrived (status 200); is the address that of an S3 service?",
+        ),
+        (
+            Trouble::Answer(204, ""),
+            "a listing was requested, but nothing arrived (status 204); is the address that of an S3 service?",
+        ),
+        (
+            Trouble::Edited("<IsTruncated>false", "<IsTruncated>False"),
+            "the response is not in the format of S3 (status 200)",
+        ),
+        (Trouble::Endless(200), "the response is no object, but has more than 16777216 bytes"),
+        (Trouble::Endless(500), "the response is no object, but has more than 16777216 bytes"),
+    ]
+}
+
+#[tokio::test]
+async fn a_cut_listing_is_never_taken_for_a_whole_one() {
+    for (trouble, expected) in unfit() {
+        let server = server();
+        ["a/x", "bcdefg/x", "c/x"].iter().for_each(|key| server.put(key, BODY));
+        let store = store(&server);
+        let listed = async |store: &S3Store| store.list("").try_collect::<Vec<Keys>>().await;
+        server.inject(Fault::on("", trouble.clone()).times(3));
+        let pages = listed(&store).await.unwrap();
+        assert_eq!(
+            pages.iter().flat_map(Keys::iter).collect::<Vec<_>>(),
+            ["a/x", "bcdefg/x", "c/x"],
+            "{trouble:?}"
+        );
+        server.inject(Fault::on("", trouble.clone()).times(3));
+        let found = store.folders("", Links::All).await.unwrap().unwrap();
+        assert_eq!(found.names, ["a", "bcdefg", "c"], "{trouble:?}");
+        server.inject(Fault::on("", trouble.clone()));
+        let told = listed(&store).await.unwrap_err().with_causes();
+        let start = "listing all keys of store `data` failed: gave up after 5 attempts, the last: ";
+        assert_eq!(told, format!("{start}{expected}"), "{trouble:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_listing_that_does_not_say_if_it_is_truncated_goes_on_at_its_token() {
+    let server = Server::start(Settings { page: 2, ..Settings::default() }).unwrap();
+    ["a", "b", "c", "d", "e"].iter().for_each(|key| server.put(key, ""));
+    server.inject(Fault::on("", Trouble::Edited("<IsTruncated>true</IsTruncated>", "")));
+    let pages: Vec<Keys> = store(&server).list("").try_collect().await.unwrap();
+    assert_eq!(pages.iter().flat_map(Keys::iter).collect::<Vec<_>>(), ["a", "b", "c", "d", "e"]);
+}
+
+#[tokio::test]
+async fn an_endless_listing_of_the_same_names_is_an_error() {
+    let end = "the listing is truncated, but the last 1000 responses had no new keys";
+    let key = "<Contents><Key>a</Key><Size>1</Size></Contents>";
+    let keys =
+        "<Contents><Key>a</Key><Size>1</Size></Contents><Contents><Key>b</Key><Size>1</Size></Contents>";
+    for elements in [key, keys] {
+        let server = server();
+        server.inject(Fault::on("", Trouble::EqualPages(elements)));
+        for pages in [store(&server).list(""), store(&server).list_all("")] {
+            let told = pages.try_collect::<Vec<Keys>>().await.unwrap_err().with_causes();
+            assert_eq!(told, format!("listing all keys of store `data` failed: {end}"));
+        }
+        assert!(server.seen().len() < 2_100, "{} requests", server.seen().len());
+    }
+    let server = server();
+    server
+        .inject(Fault::on("", Trouble::EqualPages("<CommonPrefixes><Prefix>t/a/</Prefix></CommonPrefixes>")));
+    let told = store(&server).folders("t/", Links::All).await.unwrap_err().with_causes();
+    assert_eq!(told, format!("listing `t/` of store `data` failed: {end}"));
+}
+
+#[tokio::test]
+async fn a_part_or_a_promise_is_never_taken_for_a_whole_object() {
+    let status = |status| format!("a whole object was requested, but the response has the status {status}");
+    for (trouble, expected) in [
+        (Trouble::OtherStatus(206), status(206)),
+        (Trouble::OtherStatus(202), status(202)),
+        (Trouble::Answer(204, ""), status(204)),
+        (
+            Trouble::Header("content-range", "bytes 0-59999/70000"),
+            "the whole object was requested, but a part arrived: bytes 0-59999/70000".to_owned(),
+        ),
+        (
+            Trouble::Header("content-range", "bytes */60000"),
+            "the whole object was requested, but a part arrived: bytes */60000".to_owned(),
+        ),
+    ] {
+        let server = troubled(trouble.clone(), 2);
+        assert_eq!(store(&server).get(Arc::from("x")).await.unwrap(), BODY, "{trouble:?}");
+        let server = troubled(trouble, u64::MAX);
+        let told = failure(&store(&server)).await;
+        let start = "reading `x` of store `data` failed: gave up after 5 attempts, the last: ";
+        assert_eq!(told, format!("{start}{expected}"));
+    }
+    let server = troubled(Trouble::Header("content-range", "bytes 0-59999/60000"), 1);
+    assert_eq!(store(&server).get(Arc::from("x")).await.unwrap(), BODY);
+    let server = troubled(Trouble::OtherStatus(202), u64::MAX);
+    let told = store(&server).version(Arc::from("x")).await.unwrap_err().with_causes();
+    assert!(told.ends_with(&status(202)), "{told}");
+}
+
+#[tokio::test]
+async fn an_error_without_end_is_not_kept_in_memory() {
+    let server = troubled(Trouble::Endless(500), u64::MAX);
+    let told = failure(&store(&server)).await;
+    assert!(told.ends_with("the response is no object, but has more than 16777216 bytes"), "{told}");
+    let server = troubled(Trouble::Endless(500), 2);
+    assert_eq!(store(&server).get(Arc::from("x")).await.unwrap(), BODY);
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::TryStreamExt;
@@ -240,6 +241,101 @@ async fn keys_are_listed_in_byte_order_whatever_the_order_of_the_service() {
     let endless = endless.unwrap_err().with_causes();
     assert!(endless.ends_with("the service has returned the same continuation token twice"), "{endless}");
     assert!(server.seen().len() < 40, "{} requests", server.seen().len());
+}
+
+#[tokio::test]
+async fn no_key_is_lost_between_folders_whatever_the_order_of_the_service() {
+    let folder =
+        |name: &str, count: usize| (0..count).map(|number| format!("{name}/{number:03}")).collect::<Vec<_>>();
+    let files = |name: &str| (0..15).map(|number| format!("{name}{number:02}.txt")).collect::<Vec<_>>();
+    for (order, keys) in [
+        // `b00.txt` is behind the folder `C/` by its bytes, and before it without case.
+        (Order::CaseIgnored, [folder("A", 49), files("b"), folder("C", 30)].concat()),
+        (
+            Order::CaseIgnored,
+            [folder("A", 49), folder("B", 30), files("b"), folder("C", 30), folder("d", 30)].concat(),
+        ),
+        (Order::CaseIgnored, [folder("a/A", 49), files("a/b"), folder("a/C", 30), folder("b", 30)].concat()),
+        (Order::CaseIgnored, [folder("A", 49), folder("C", 30), files("d")].concat()),
+        (Order::Utf16, [folder("a", 49), files("\u{1f600}"), folder("\u{ff5e}", 30)].concat()),
+        (Order::Utf16, [folder("a", 130), folder("\u{1f600}", 30), folder("\u{ff5e}", 30)].concat()),
+        // In the order of bytes, too.
+        (Order::CaseIgnored, [folder("a", 49), files("b"), folder("c", 30), folder("d", 30)].concat()),
+    ] {
+        let server =
+            Server::start(Settings { modes: vec![Mode::Listing(order)], page: 10, ..Settings::default() })
+                .unwrap();
+        keys.iter().for_each(|key| server.put(key, "x"));
+        let store = store(settings(server.endpoint()));
+        let mut expected = keys.clone();
+        expected.sort();
+        for _ in 0..2 {
+            assert_eq!(listed(&store).await, expected, "{order:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn keys_that_change_while_folders_are_listed_are_no_disorder() {
+    let server = served(Vec::new());
+    let names: Vec<String> = (0..2_000).map(|number| format!("{:03}/{number:04}", number / 20)).collect();
+    names.iter().for_each(|key| server.put(key, "x"));
+    let store = store(settings(server.endpoint()));
+    let mut pages = store.list_all("");
+    let mut found = Vec::new();
+    let mut changed = 0;
+    while let Some(page) = pages.try_next().await.unwrap() {
+        found.extend(page.iter().map(str::to_owned));
+        // First keys of folders that may have been read ahead, or not.
+        (changed..names.len().min(changed + 3))
+            .for_each(|folder| server.put(&format!("{folder:03}/!"), "new"));
+        changed += 3;
+    }
+    found.retain(|key| !key.ends_with('!'));
+    assert_eq!(found, names);
+    // The service is still one that sorts keys.
+    let before = server.seen().len();
+    listed(&store).await;
+    assert!(server.seen()[before..].iter().any(|seen| seen.query.contains("delimiter=")));
+}
+
+#[tokio::test]
+async fn an_object_without_a_tag_that_is_replaced_while_it_is_read_is_an_error() {
+    let large = |byte| Bytes::from(vec![byte; 20 << 20]);
+    let etag = || Mode::Without("etag".to_owned());
+    let server = served(vec![etag()]);
+    server.put("large", large(1));
+    let store = store(settings(server.endpoint()));
+    let key: Arc<str> = Arc::from("large");
+    assert!(store.get(key.clone()).await.unwrap() == large(1));
+    assert!(server.seen().iter().all(|seen| seen.if_match.is_none()));
+    let version = store.version(key.clone()).await.unwrap();
+    // The times have whole seconds.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    server.inject(Fault::on("large", Trouble::Slow(Duration::from_millis(500))).after(1));
+    let before = server.seen().len();
+    let replacing = async {
+        while server.seen().len() < before + 2 {
+            tokio::task::yield_now().await;
+        }
+        server.put("large", large(2));
+    };
+    let (read, ()) = futures::join!(store.get(key.clone()), replacing);
+    let changed = "reading `large` of store `data` failed: the object changed while it was read";
+    assert_eq!(read.unwrap_err().with_causes(), changed);
+    let range = store.get_range(key.clone(), Some(version), 5..9).await;
+    assert_eq!(range.unwrap_err().with_causes(), changed);
+    // Without a time as well, nothing would show the change.
+    let server = served(vec![etag(), Mode::Without("last-modified".to_owned())]);
+    server.put("large", large(1));
+    server.put("small", "x");
+    let store = S3Store::new("data", settings(server.endpoint())).unwrap();
+    assert_eq!(store.get(Arc::from("small")).await.unwrap(), "x");
+    assert_eq!(
+        store.get(key).await.unwrap_err().with_causes(),
+        "reading `large` of store `data` failed: the service states neither a tag nor a time for the object, so that a change between its \
+         parts would go unnoticed"
+    );
 }
 
 #[tokio::test]
