@@ -215,12 +215,13 @@ impl Pages {
             return Err("has levels in an unknown encoding".to_owned());
         }
         if encoding == Encoding::DELTA_LENGTH_BYTE_ARRAY {
-            let mut numbers = Compact::new(self.behind_levels(header, content)?);
-            // Size of a block, number of its parts, number of lengths.
-            let lengths = [(); 3].map(|()| numbers.varint())[2];
-            // The library allocates by this number.
-            if lengths.is_none_or(|lengths| lengths > u64::from(header.values)) {
-                return Err("has more lengths than values in a page".to_owned());
+            // The library allocates by the number of lengths, and takes values of these lengths.
+            let lengths = prefixes::lengths(self.behind_levels(header, content)?, header.values);
+            let fits = |(lengths, values): (Vec<u32>, &[u8])| {
+                lengths.iter().map(|length| u64::from(*length)).sum::<u64>() <= values.len() as u64
+            };
+            if !lengths.is_some_and(fits) {
+                return Err("has a page whose DELTA_LENGTH_BYTE_ARRAY is damaged".to_owned());
             }
         }
         Ok(encoding)

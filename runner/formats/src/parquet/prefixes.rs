@@ -59,7 +59,7 @@ pub(super) fn plain(
 }
 
 /// Lengths in the encoding DELTA_BINARY_PACKED, `most` of them at most, and the bytes behind them. `None` if they are damaged.
-fn lengths(bytes: &[u8], most: u32) -> Option<(Vec<u32>, &[u8])> {
+pub(super) fn lengths(bytes: &[u8], most: u32) -> Option<(Vec<u32>, &[u8])> {
     let mut input = Compact::new(bytes);
     let (block, parts, count) = (input.varint()?, input.varint()?, input.varint()?);
     let first = input.int()?;

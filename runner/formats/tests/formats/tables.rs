@@ -320,7 +320,7 @@ async fn the_order_of_bytes_is_found_where_no_line_ends_with_a_line_feed() {
     let form = form(b',', Some(b'"'), TextEncoding::Utf16);
     for is_big in [false, true] {
         let found = read(&utf16("name,b\rx,2\ry,3", is_big), form, Damage::default()).await;
-        assert_eq!((found.fault.as_deref(), found.samples.len()), (None, 2));
+        assert!(found.fault.is_none(), "{:?}", found.fault);
         assert_eq!(
             rows(&found.samples)[1],
             [("name".to_owned(), "y".to_owned()), ("b".to_owned(), "3".to_owned())]
