@@ -296,14 +296,22 @@ mod tests {
 
     #[test]
     fn images_are_as_many_as_their_number_says() {
-        let list = |name: &str, content: &[u8]| value(name, content);
-        let blob = |bytes: &'static [u8]| Ok(Value::Blob(Bytes::from_static(bytes)));
+        let list = |name: &str, content: &[u8]| match Encoding::named(name)? {
+            Encoding::Images { unused } => {
+                images(Bytes::copy_from_slice(content), unused).map(|(_, bytes)| bytes)
+            }
+            other => panic!("{other:?}"),
+        };
+        let blob = |bytes: &'static [u8]| Ok(Bytes::from_static(bytes));
         assert_eq!(list("jpeg_array", &[2, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 7, 8, 9]), blob(&[7, 8, 9]));
         assert_eq!(list("jpegarray", &[0, 0, 0, 0]), blob(&[]));
         assert_eq!(list("list[png]", &[0, 0, 0, 0, 0, 0, 0, 0]), blob(&[]));
         assert_eq!(list("list[jpeg]", &[9, 9, 9, 9, 1, 0, 0, 0, 0, 0, 0, 0]), blob(&[]));
         let refused = |name: &str, content: &[u8]| list(name, content).unwrap_err();
-        assert_eq!(refused("jpeg_array", &[1, 0, 0, 0, 3, 0, 0, 0, 7]), "has 1 images of 3 bytes in 1 bytes");
+        assert_eq!(
+            refused("jpeg_array", &[1, 0, 0, 0, 3, 0, 0, 0, 7]),
+            "states 3 bytes for its 1 images, but has 1 bytes of images"
+        );
         for content in [&[][..], &[0; 3], &[0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0]] {
             assert_eq!(refused("jpeg_array", content), "ends before the sizes of its images");
         }

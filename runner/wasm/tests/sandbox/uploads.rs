@@ -34,7 +34,7 @@ fn another_world_is_refused_by_its_exports() {
 
 #[test]
 fn an_unsupported_import_is_named() {
-    insta::assert_snapshot!(refusal(&guest("extra_import")), @"the module imports `acme:clock/time@1.0.0`, which the host does not provide; the only interface a stage may import is `penstock:stage/host@0.1.0` (log, count, asset)");
+    insta::assert_snapshot!(refusal(&guest("extra_import")), @"the module imports `acme:clock/time@1.0.0`, which the host does not provide; the only interface a stage may import is `penstock:stage/host@0.1.0` (log, count, asset, memory-limit)");
 }
 
 #[test]
