@@ -213,11 +213,11 @@ fn a_long_text_of_which_no_part_has_certain_tokens_is_refused_or_split_whole() {
     let text = "abcdefg".repeat(80_000);
     let params = r#"{"max_length": 8, "truncation_side": "left", "add_special_tokens": false}"#;
     let mut left = Instance::<Text>::new(params).unwrap();
-    // The text repeats, so that each part of it has the same tokens.
-    let whole = ids(&mut with_memory(5 << 30, || Instance::<Text>::new("{}").unwrap()), &text);
-    assert_eq!(ids(&mut left, &text), whole[whole.len() - 8..]);
-    let reason = failure(&mut left, &(0..80_000).map(|number| format!("{number:07}")).collect::<String>());
-    assert!(reason.contains(told), "{reason}");
+    // Words that differ by where they begin may still have the same tokens, as letters do that are never joined.
+    for text in [&text, &(0..80_000).map(|number| format!("{number:07}")).collect()] {
+        let whole = ids(&mut with_memory(5 << 30, || Instance::<Text>::new("{}").unwrap()), text);
+        assert_eq!(ids(&mut left, text), whole[whole.len() - 8..]);
+    }
     let mut right = Instance::<Text>::new(r#"{"max_length": 8}"#).unwrap();
     assert_eq!(ids(&mut right, &text), ids(&mut right, &text[..1000]));
     // A word in which the regular expression gives up.
