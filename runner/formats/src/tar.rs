@@ -212,7 +212,9 @@ impl InOrder for Archive {
                     twice.find(|other| name.is_some() && self.selection.name_of_file(other) == name)
                 {
                     let fault = self.samples.fault(&member, &both(&sample.key, other, &field));
-                    outcome = outcome.or(Some(self.damage.sample(fault)?));
+                    if outcome.is_none() {
+                        outcome = Some(self.damage.sample(fault)?);
+                    }
                 }
                 match name.filter(|_| is_wanted && outcome.is_none()) {
                     Some(name) => match self.value(&field, &member, sample.bytes()).await {

@@ -13,8 +13,8 @@ const MARGIN: usize = 16;
 /// the start of the text on.
 const SHORTENED: [usize; 2] = [1, 2];
 
-/// Tokens of a long text after truncation to `length` at the other end than `kept`, from a part of the text; `None` if no part of up to [`SAFE_BYTES`] has
-/// certainly the tokens of the whole.
+/// Tokens of a long text after truncation to `length` at the other end than `kept`, from a part of the text; `None` if no part of up to
+/// [`SAFE_BYTES`] has certainly the tokens of the whole.
 pub(crate) fn encode(
     tokenizer: &Tokenizer,
     text: &str,

@@ -54,8 +54,8 @@ pub enum InputError {
     TooMany,
 }
 
-/// Reads the samples of files and folders, in order. A line of an NDJSON file (`.ndjson`, `.jsonl`, also with `.gz` or `.zst`) is a sample as from the
-/// source `records`; any other file is one sample as from `fetch`, with its content in `field`. A folder means all files in it,
+/// Reads the samples of files and folders, in order. A line of an NDJSON file (`.ndjson`, `.jsonl`, also with `.gz` or `.zst`) is a sample
+/// as from the source `records`; any other file is one sample as from `fetch`, with its content in `field`. A folder means all files in it,
 /// sorted by key.
 pub async fn read_samples(paths: &[PathBuf], field: &FileField) -> Result<Vec<Sample>, InputError> {
     let mut read = Samples { samples: Vec::new(), bytes: 0, field };
