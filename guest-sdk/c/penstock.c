@@ -11,6 +11,7 @@ struct refusal { uint8_t is_refused; struct text reason; };
 HOST("log") void host_log(int32_t level, const char *bytes, size_t length);
 HOST("count") void host_count(const char *name, size_t length, double amount);
 HOST("asset") void host_asset(const char *name, size_t length, struct refusal *answer);
+HOST("memory-limit") uint64_t host_memory_limit(void);
 
 void write_log(enum level level, struct text line) {
     host_log(level, line.bytes, line.length);
@@ -18,6 +19,10 @@ void write_log(enum level level, struct text line) {
 
 void count(const char *counter, double amount) {
     host_count(counter, text_of(counter).length, amount);
+}
+
+uint64_t memory_limit(void) {
+    return host_memory_limit();
 }
 
 struct text asset(const char *name, struct blob *content) {

@@ -73,5 +73,7 @@ void count(const char *counter, double amount);
 /* Sets `content` to a file that the document names for this stage; returns an error message if there is none, and an empty text
  * otherwise. The content lies in the arena: copy what later calls need. */
 struct text asset(const char *name, struct blob *content);
+/* Memory that the instance may have, in bytes: `memory_mib` of the stage. What needs more is better refused than tried. */
+uint64_t memory_limit(void);
 
 #endif
