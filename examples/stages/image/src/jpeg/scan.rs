@@ -115,6 +115,8 @@ fn decode_one(
                 next.column = next.column.wrapping_add(next.step);
             }
         }
+        // A few bytes may state many rows.
+        bits.end()?;
     }
     bits.marker().map(|_| ())
 }

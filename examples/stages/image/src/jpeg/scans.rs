@@ -212,6 +212,9 @@ fn read<'a>(
             members.iter_mut().for_each(|member| member.previous = 0);
         }
         let (unit_row, unit_column) = (unit / units_across, unit % units_across);
+        if unit_column == 0 {
+            bits.end()?;
+        }
         for member in &mut *members {
             let component = &frame.components[member.index];
             let (across, down) = if is_single { (1, 1) } else { (component.across, component.down) };
