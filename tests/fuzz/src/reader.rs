@@ -194,7 +194,8 @@ async fn compare_indexed(
     match SampleIndex::build(kind, store, &shards, &Damage::default(), |_, _| {}).await {
         Ok(index) => {
             store.put(Arc::from(INDEX), index.to_bytes().into()).await.expect("the memory takes an index");
-            compare_order(streamed, drain(numbered(open(store.clone()), TraversalSettings::IN_ORDER)).await)
+            let samples = Typing::default().samples(open(store.clone()));
+            compare_order(streamed, drain(numbered(samples, TraversalSettings::IN_ORDER)).await)
         }
         Err(fault) => {
             assert_printable(&fault.to_string());
