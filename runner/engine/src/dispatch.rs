@@ -359,6 +359,18 @@ impl Dispatcher {
         self.wake(wake_ups);
     }
 
+    /// Ends the run because another rank has no more batches, unless it was stopped.
+    pub(crate) fn end_together(self: &Arc<Self>) {
+        let mut state = self.lock();
+        let expected = state.expected;
+        if state.stopped.is_none() {
+            state.schedule.end_together(expected);
+        }
+        let wake_ups = self.wake_ups(&mut state);
+        drop(state);
+        self.wake(wake_ups);
+    }
+
     /// Waits until the run is over or `until` has come. Returns true if the run is over.
     pub(crate) fn wait_until(&self, until: Tick) -> bool {
         self.wait_for_condition(until, |state| state.schedule.is_over())

@@ -127,6 +127,17 @@ impl RunHandle {
         self.dispatcher.hand_out(samples);
     }
 
+    /// Counts samples that were taken, and that the user has not got, as left.
+    pub fn take_back(&self, samples: u64) {
+        self.dispatcher.event(|schedule, _| schedule.take_back(samples));
+    }
+
+    /// Ends the run as completed because another rank has no more batches: all that is left is discarded, and settled. Has no effect on a run
+    /// that was stopped.
+    pub fn end_together(&self) {
+        self.dispatcher.end_together();
+    }
+
     /// Samples settled so far: handed out, left out on purpose, or failed.
     pub fn progress(&self) -> Progress {
         self.dispatcher.progress()

@@ -88,6 +88,8 @@ pub(crate) struct Schedule {
     error: Option<String>,
     consumer_waits: bool,
     over: bool,
+    /// Set if the run has ended because another rank had no more batches: number of samples that the source would still have made.
+    unread: Option<u64>,
     /// Latest time of any event before the end. A thread reads the clock before it takes the lock, so events may arrive slightly
     /// out of order; within the schedule, time never goes backwards.
     latest: Tick,
@@ -194,6 +196,7 @@ impl Schedule {
             error: None,
             consumer_waits: false,
             over: false,
+            unread: None,
             latest: now,
             dirty: VecDeque::new(),
             touched: Vec::new(),
@@ -405,15 +408,14 @@ impl Schedule {
         let items = settled.items;
         let (epochs, kept, finished) =
             (self.settled.progress(), self.settled.kept(), self.settled.finished());
-        Progress { epochs, settled: book.closed(), items, data, kept, finished }
+        let ended_together = self.unread.is_some();
+        Progress { epochs, settled: book.closed(), items, data, kept, finished, ended_together }
     }
 
     /// Ends the run after the consumer has finished, with or without an error, unless the run is over. `unfinished` is the
     /// number of samples that the consumer took but did not complete.
     pub(crate) fn consumer_done(&mut self, finished: Result<(), String>, unfinished: u64) {
-        if let Some(queue) = self.queues.last_mut() {
-            queue.take_back(unfinished);
-        }
+        self.take_back(unfinished);
         match finished {
             Ok(()) => self.stop(),
             Err(message) => self.fail(message),
@@ -449,6 +451,23 @@ impl Schedule {
     /// Ends the run because the requested time is over; limits on failure rates are checked as at any other end.
     pub(crate) fn time_is_up(&mut self) {
         self.check_all_limits();
+        self.stop();
+    }
+
+    /// Counts samples that the consumer took and did not complete as left.
+    pub(crate) fn take_back(&mut self, samples: u64) {
+        if let Some(queue) = self.queues.last_mut() {
+            queue.take_back(samples);
+        }
+    }
+
+    /// Ends the run because another rank has no more batches: all that is left is discarded. `expected` is the number of samples that the
+    /// source makes, if it is known.
+    pub(crate) fn end_together(&mut self, expected: Option<u64>) {
+        if !self.over {
+            self.check_all_limits();
+        }
+        self.unread = Some(expected.map_or(0, |expected| expected.saturating_sub(self.source.made())));
         self.stop();
     }
 
@@ -542,8 +561,12 @@ impl Schedule {
             .chain([self.sink.book()])
             .collect();
         let routes: Vec<RouteSpan> = self.routes.iter().map(|routing| routing.route().span.clone()).collect();
-        Ledger::close(stages, self.queues.iter().map(Queue::book).collect(), &routes)
-            .with_sources(self.parts.books())
+        let ledger = Ledger::close(stages, self.queues.iter().map(Queue::book).collect(), &routes)
+            .with_sources(self.parts.books());
+        match self.unread {
+            Some(unread) => ledger.ended_together(unread),
+            None => ledger,
+        }
     }
 
     fn forward_to(&mut self, now: Tick) -> Tick {

@@ -199,7 +199,11 @@ impl RunFacts {
 
     /// State from which another run continues.
     pub fn state(&self, start: &StartPoint, handle: &RunHandle) -> Token {
-        let (mut state, learnt) = (start.after(&handle.progress()), self.watched.found.learnt());
+        let progress = handle.progress();
+        let (mut state, learnt) = (start.after(&progress), self.watched.found.learnt());
+        if let Some(epochs) = self.plan.source.traversal.epochs.filter(|_| progress.ended_together) {
+            state = state.ended(start.first_epoch().saturating_add(epochs.get() - 1));
+        }
         if !learnt.is_empty() {
             state.fields = learnt;
         }

@@ -176,6 +176,11 @@ impl Loader {
         self.prepared.plan.source.traversal.epochs.map(std::num::NonZero::get)
     }
 
+    /// True if the number of batches of a share is the same for all ranks, whatever the samples contain.
+    fn is_even(&self, shard: Option<WrittenShard>) -> PyResult<bool> {
+        Ok(self.share(shard)?.plan.is_even())
+    }
+
     /// Description of the pipeline for a share of the source.
     fn explain(&self, shard: Option<WrittenShard>) -> PyResult<String> {
         Ok(self.share(shard)?.plan.explain())
@@ -425,6 +430,35 @@ impl Running {
         self.home.check()?;
         let snapshot = py.detach(|| self.figures());
         serde_json::to_string(&snapshot).map_err(|error| PenstockError::new_err(error.to_string()))
+    }
+
+    /// Takes back the last batch that was returned, which the loop has not got: its samples are not settled.
+    fn take_back(&self) {
+        let samples = locked(&self.recent).pop_back();
+        self.handle.take_back(samples.map_or(0, |samples| samples.len() as u64));
+    }
+
+    /// Ends the run because another rank has no more batches: what is left is discarded, and counts as settled. Returns the number of
+    /// samples discarded. Fails like `next` if the run failed.
+    fn end_together(&self, py: Python<'_>) -> PyResult<u64> {
+        self.home.check()?;
+        let waiting = std::mem::take(&mut *locked(&self.waiting));
+        let waiting: usize = waiting.iter().map(|batch| batch.origins.len()).sum();
+        self.hand_out(0);
+        let discarded = || self.handle.view().ledger.total.discarded;
+        let before = discarded();
+        py.detach(|| {
+            self.handle.take_back(waiting as u64);
+            self.handle.end_together();
+        });
+        let cut = discarded() - before;
+        self.end(py).map(|()| cut)
+    }
+
+    /// True if samples have failed or were left out on purpose so far.
+    fn loses_samples(&self) -> bool {
+        let total = self.handle.view().ledger.total;
+        total.dropped + total.skipped + total.dead_lettered > 0
     }
 
     /// Stops the run early and waits for its end; fails if that takes too long.

@@ -110,7 +110,7 @@ pub struct StageMovement {
     pub skipped: u64,
     /// Samples that failed and were kept as dead letters.
     pub dead_lettered: u64,
-    /// Samples discarded with incomplete last batches.
+    /// Samples discarded with incomplete last batches, or because another rank had no more batches.
     pub discarded: u64,
     /// Change in the number of samples inside the stage.
     pub left: i64,
@@ -129,7 +129,7 @@ pub struct RunMovement {
     pub skipped: u64,
     /// Samples that failed and were kept as dead letters.
     pub dead_lettered: u64,
-    /// Samples discarded with incomplete last batches.
+    /// Samples discarded with incomplete last batches, or because another rank had no more batches.
     pub discarded: u64,
     /// Change in the number of samples inside stages and queues.
     pub left: i64,

@@ -42,7 +42,7 @@ pub struct StageBook {
     pub skipped: u64,
     /// Samples that failed and were written to the dead letters.
     pub dead_lettered: u64,
-    /// Samples discarded because the last batch was not full (`drop_last`).
+    /// Samples discarded because the last batch was not full (`drop_last`), or because another rank had no more batches.
     pub discarded: u64,
     /// Samples still in the stage at the time of the snapshot.
     pub left: u64,
@@ -89,7 +89,7 @@ pub struct RunBook {
     pub skipped: u64,
     /// Samples that failed and were written to the dead letters.
     pub dead_lettered: u64,
-    /// Samples discarded with incomplete last batches.
+    /// Samples discarded with incomplete last batches, or because another rank had no more batches.
     pub discarded: u64,
     /// Samples still in stages and queues.
     pub left: u64,
@@ -117,6 +117,25 @@ impl Ledger {
             && readers_agree(&stages, &queues, routes)
             && total.balances();
         Self { stages, queues, total, sources: Vec::new(), balanced }
+    }
+
+    /// The ledger of a run that has ended because another rank had no more batches: what was left is discarded, in a queue by the stage
+    /// that had put it, and so are the `unread` samples that the source would still have made.
+    #[must_use]
+    pub fn ended_together(mut self, unread: u64) -> Self {
+        for (stage, queue) in self.stages.iter_mut().zip(&mut self.queues) {
+            let left = std::mem::take(&mut queue.left);
+            queue.put -= left;
+            stage.out -= left;
+            stage.discarded += left + std::mem::take(&mut stage.left);
+        }
+        if let Some(source) = self.stages.first_mut() {
+            source.made += unread;
+            source.discarded += unread;
+        }
+        self.total.made += unread;
+        self.total.discarded += unread + std::mem::take(&mut self.total.left);
+        self
     }
 
     /// Adds the counts of the sources of a mixture.
@@ -224,6 +243,19 @@ mod tests {
             ledger.total,
             RunBook { made: 13, delivered: 5, skipped: 2, left: 6, ..RunBook::default() }
         );
+    }
+
+    #[test]
+    fn what_is_left_when_the_ranks_end_together_is_discarded() {
+        let (stages, queues) = books();
+        let ended = Ledger::close(stages, queues, &[]).ended_together(20);
+        let discarded: Vec<u64> = ended.stages.iter().map(|stage| stage.discarded).collect();
+        assert_eq!(discarded, [22, 3, 1]);
+        let total = RunBook { made: 33, delivered: 5, skipped: 2, discarded: 26, ..RunBook::default() };
+        assert_eq!(ended.total, total);
+        let again = Ledger::close(ended.stages, ended.queues, &[]);
+        assert!(again.balanced);
+        assert_eq!(again.total, total);
     }
 
     #[test]

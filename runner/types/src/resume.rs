@@ -308,6 +308,18 @@ impl Token {
         }
     }
 
+    /// The state of ranks that have settled all epochs up to `last`, whatever was left of them.
+    #[must_use]
+    pub fn ended(mut self, last: u32) -> Self {
+        for rank in self.ranks.values_mut() {
+            let top = rank.epochs.iter().find(|epoch| epoch.epoch == last).map_or(0, EpochState::top);
+            rank.epochs = vec![EpochState { frontier: top, ended: Some(top), ..EpochState::begun(last) }];
+            rank.kept = Kept::default();
+        }
+        self.rests = self.rests.split_off(&last);
+        self
+    }
+
     /// Reads a state that was written as JSON, and checks it.
     pub fn read(text: &[u8]) -> Result<Self, TokenFault> {
         if text.len() as u64 > MAX_TOKEN_BYTES {

@@ -173,6 +173,9 @@ class Loader:
     def epochs(self) -> int | None:
         """Number of passes over the source in one run; `None` for endless runs."""
 
+    def is_even(self, shard: tuple[int, int, bool] | None) -> bool:
+        """True if the number of batches of a share is the same for all ranks, whatever the samples contain."""
+
     def explain(self, shard: tuple[int, int, bool] | None) -> str:
         """Description of the pipeline for a share of the source."""
 
@@ -224,6 +227,17 @@ class Running:
 
     def snapshot(self) -> str:
         """Figures of the run, as JSON."""
+
+    def take_back(self) -> None:
+        """Takes back the last batch that was returned, which the loop has not got: its samples are not settled."""
+
+    def end_together(self) -> int:
+        """Ends the run because another rank has no more batches: what is left is discarded, and counts as settled. Returns the number of
+        samples discarded. Fails like `next` if the run failed.
+        """
+
+    def loses_samples(self) -> bool:
+        """True if samples have failed or were left out on purpose so far."""
 
     def close(self) -> None:
         """Stops the run early and waits for its end; fails if that takes too long."""

@@ -2,6 +2,9 @@
 
 use super::{Plan, RoutePlan, StageKind, StagePlan};
 use crate::manifest::Mode;
+use crate::policy::OnError;
+use crate::spec::Source;
+use crate::traversal::Uneven;
 
 /// Items that pass through a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +107,24 @@ impl Plan {
         let source = Flow::of_source(Some(samples));
         let flow = self.flows(source).pop().unwrap_or(source);
         flow.epoch.map(|epoch| epoch.items)
+    }
+
+    /// True if ranks get equally many items whatever their samples contain: no sample fails without failing the run, is left out, or becomes
+    /// several.
+    pub fn is_even(&self) -> bool {
+        let traversal = &self.source.traversal;
+        let is_cut = traversal.shard.is_none_or(|shard| shard.uneven == Uneven::Drop);
+        let is_counted = matches!(self.source.spec, Source::List(_) | Source::Index(_) | Source::Range(_));
+        let keeps_all = |stage: &StagePlan| match &stage.kind {
+            StageKind::Aggregate { .. } | StageKind::Disaggregate => true,
+            StageKind::Sleep(sleep) if sleep.fail_rate == 0.0 => true,
+            StageKind::Sleep(_)
+            | StageKind::Fetch { .. }
+            | StageKind::Collate(_)
+            | StageKind::Transfer { .. } => stage.on_error == OnError::Fail,
+            StageKind::Wasm(_) | StageKind::Path(_) | StageKind::Route(_) => false,
+        };
+        traversal.epochs.is_none() || is_cut && is_counted && self.stages.iter().all(keeps_all)
     }
 
     /// Items behind each stage, if the source produces these items.

@@ -22,6 +22,8 @@ pub struct Progress {
     pub kept: Option<Kept>,
     /// Number of epochs whose end the stateful stage has finished, if it saves its state: until then, an epoch has not ended.
     pub finished: Option<u64>,
+    /// Set if the run has ended because another rank had no more batches: what was left of its epochs is settled.
+    pub ended_together: bool,
 }
 
 /// Progress of a run in one epoch. Numbers count the visits of this run.

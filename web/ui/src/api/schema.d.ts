@@ -2480,7 +2480,7 @@ export interface components {
             dead_lettered: number;
             /**
              * Format: uint64
-             * @description Samples discarded because the last batch was not full (`drop_last`).
+             * @description Samples discarded because the last batch was not full (`drop_last`), or because another rank had no more batches.
              */
             discarded: number;
             /**
@@ -2538,7 +2538,7 @@ export interface components {
             dead_lettered: number;
             /**
              * Format: uint64
-             * @description Samples discarded with incomplete last batches.
+             * @description Samples discarded with incomplete last batches, or because another rank had no more batches.
              */
             discarded: number;
             /**
@@ -2936,7 +2936,7 @@ export interface components {
             dead_lettered: number;
             /**
              * Format: uint64
-             * @description Samples discarded with incomplete last batches.
+             * @description Samples discarded with incomplete last batches, or because another rank had no more batches.
              */
             discarded: number;
             /**
@@ -2974,7 +2974,7 @@ export interface components {
             dead_lettered: number;
             /**
              * Format: uint64
-             * @description Samples discarded with incomplete last batches.
+             * @description Samples discarded with incomplete last batches, or because another rank had no more batches.
              */
             discarded: number;
             /**

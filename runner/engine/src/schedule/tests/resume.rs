@@ -482,3 +482,35 @@ fn a_failure_that_ends_the_run_is_tried_again_and_a_cut_batch_is_not_lost() {
     let rest = StartPoint::new(token, None).unwrap();
     assert_eq!(data.traversal(None).from(&rest).total(), Some(8));
 }
+
+#[test]
+fn what_another_rank_lacks_is_discarded_and_settled() {
+    let aggregate = StageRule::Aggregate { size: 2, drop_last: false };
+    let (data, fresh) = two_epochs(9);
+    let start = StartPoint::new(fresh, None).unwrap();
+    let shape = ChainShape { hands_out_later: true, ..shape(vec![stage(1, 2, aggregate)], 2) };
+    let mut driver = Driver::new(shape, data.chunks(data.traversal(None)), 1);
+    driver.op = |_, item| Output::one(item);
+    let mut taken = Vec::new();
+    for choice in 0..1000 {
+        driver.step(choice, taken.len() < 3);
+        taken.append(&mut driver.delivered);
+    }
+    // The loop has got two of the three batches that were taken.
+    assert_eq!(taken.len(), 3);
+    for item in &taken[..2] {
+        driver.schedule.hand_out(1, &item.origins().collect::<Vec<_>>());
+    }
+    driver.schedule.take_back(2);
+    driver.schedule.end_together(Some(18));
+    let ledger = driver.ledger();
+    assert!(ledger.balanced && driver.schedule.error().is_none());
+    let total = ledger.total;
+    assert_eq!((total.made, total.delivered, total.discarded, total.left), (18, 4, 14, 0));
+    let progress = driver.schedule.progress(data.set());
+    assert!(progress.ended_together);
+    let state = start.after(&progress).ended(1);
+    assert_eq!(state.settled(), total);
+    let next = StartPoint::new(state, None).unwrap();
+    assert_eq!(next.epoch(), 2);
+}
