@@ -198,6 +198,7 @@ class Invalid(unittest.TestCase):
         with mock.patch.dict(os.environ, {"RANK": "2", "WORLD_SIZE": "2"}):
             self.assertRaisesRegex(penstock.InvalidPipeline, "rank 2 is not below world 2", iter, planes(8))
         self.refused("`uneven` is 'pad';", "`keep`", uneven="pad")
+        self.refused("`ends` is 'never';", "`together`", ends="never")
         self.refused("`workers` is 2;", "`share`", workers=2)
 
 

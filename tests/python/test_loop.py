@@ -392,12 +392,12 @@ class Ranks(unittest.TestCase):
 
     def test_torch_comes_before_the_launcher(self) -> None:
         with mock.patch.dict(os.environ, {"RANK": "2", "WORLD_SIZE": "4"}), torch_with_rank(rank=1, world=3):
-            self.assertEqual(order_of(planes(9)), [1, 4, 7])
+            self.assertEqual(order_of(planes(9, ends="alone")), [1, 4, 7])
 
     def test_a_world_without_a_rank_raises(self) -> None:
         for rank, world in self.ENVIRONMENT:
             with self.subTest(world), mock.patch.dict(os.environ, {world: "3", "SLURM_STEP_ID": "0"}):
-                pipeline = planes(9)
+                pipeline = planes(9, ends="alone")
                 for use in (iter, len):
                     with self.assertRaisesRegex(penstock.InvalidPipeline, f"{world}=3, but not {rank}.*torch.distributed"):
                         use(pipeline)
@@ -424,10 +424,10 @@ class Ranks(unittest.TestCase):
         self.assertEqual((copy.rank, copy.world, copy.epoch), (1, 2, 3))
         self.assertEqual(order_of(copy), order_of(pipeline))
         with torch_with_rank(rank=2, world=3):
-            pickled = pickle.dumps(planes(9))
+            pickled = pickle.dumps(planes(9, ends="alone"))
         self.assertEqual(order_of(pickle.loads(pickled)), [2, 5, 8])
         # If the rank is not known yet, the process that unpickles the pipeline determines it.
-        pickled = pickle.dumps(planes(9))
+        pickled = pickle.dumps(planes(9, ends="alone"))
         with torch_with_rank(rank=2, world=3):
             self.assertEqual(order_of(pickle.loads(pickled)), [2, 5, 8])
 

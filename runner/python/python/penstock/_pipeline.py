@@ -16,9 +16,19 @@ from penstock._display import pipeline_html
 from penstock._document import AnyDocument, bytes_of, json_of
 from penstock._penstock import Batch, InvalidPipeline, PenstockError
 from penstock._ranks import WORKERS, Rank, Share, checked_rank, local_rank, rank_of_process, rank_of_torch, rank_of_worker, refuse_second_sharding
+from penstock._together import Agreement, Group, group_of
 from penstock._whole import whole_number
 
 _LOGGER = logging.getLogger("penstock")
+
+
+# Share of the samples of a rank that are discarded at its end without a warning.
+_MUCH = 0.01
+
+_CURE = (
+    ". Fewer are if all ranks have equally many batches: let no sample fail (`\"on_error\": \"fail\"` shows the first), filter and pack the data "
+    "before the training, or choose another `seed`"
+)
 
 
 class _CacheDir(enum.Enum):
@@ -52,6 +62,11 @@ class Pipeline:
               `shard`. A document that contradicts the others raises InvalidPipeline.
     uneven:   handling of the last samples when `world` does not divide their number, instead of the document's setting: `drop`, so that all
               ranks get the same number, for training, or `keep`, so that none is left out, for validation.
+    ends:     end of the loop where ranks have different numbers of batches, since samples fail, are left out or are packed: `together`, behind
+              the last step that all ranks have; `raise` there, on all ranks, if one of them has more; or `alone`, where each rank gets all of its
+              batches. The first two need `torch.distributed`; `together` is the default where it is initialised, unless the numbers are
+              known to be equal or `uneven` is `keep`.
+    group:    process group of `torch.distributed` whose ranks end together; by default all its processes.
     workers:  behaviour in several worker processes of a torch DataLoader: `raise`, the default, since each worker would read every
               sample; `share` the samples of their rank; or read `all` of them, if you share them by `rank` and `world`.
     device:   target of the `transfer` stages, instead of the targets in the document: `cuda:1`, `host` or `auto`. `auto` is the GPU with
@@ -84,6 +99,8 @@ class Pipeline:
         rank: int | None = None,
         world: int | None = None,
         uneven: Literal["drop", "keep"] | None = None,
+        ends: Literal["together", "raise", "alone"] | None = None,
+        group: Any = None,
         workers: Literal["raise", "share", "all"] = "raise",
         device: str | None = None,
         epoch: int = 0,
@@ -96,6 +113,8 @@ class Pipeline:
         given = None if rank is None or world is None else checked_rank("rank", rank, "world", world)
         if uneven not in (None, "drop", "keep"):
             raise InvalidPipeline(f"`uneven` is {uneven!r}; expected `drop` or `keep`")
+        if ends not in (None, "together", "raise", "alone"):
+            raise InvalidPipeline(f"`ends` is {ends!r}; expected `together`, `raise` or `alone`")
         if workers not in WORKERS:
             raise InvalidPipeline(f"`workers` is {workers!r}; expected `raise`, `share` or `all`")
         if modules and not sys.executable:
@@ -127,6 +146,8 @@ class Pipeline:
         self._rank: Rank | None = given
         self._out = out
         self._uneven = uneven
+        self._ends = ends
+        self._group = group
         self._workers = workers
         self._lengths: dict[Share | None, int | None] = {}
         self._fields: dict[str, Field] | None = None
@@ -140,6 +161,7 @@ class Pipeline:
             "settings": settings,
             "threads": threads,
             "uneven": uneven,
+            "ends": ends,
             "workers": workers,
             "device": device,
             "max_held": max_held,
@@ -182,7 +204,8 @@ class Pipeline:
         """Iterates over the batches of a run. If a state was loaded that was taken behind the last batch, it is a run over the next pass, or
         empty if it `continues`.
         """
-        self._share()
+        share = self._share()
+        self._agrees(share)
         return self._batches(continues)
 
     def _batches(self, continues: bool) -> Iterator[Batch]:
@@ -194,20 +217,17 @@ class Pipeline:
         """Iterates over the batches of one run, and returns their number if it has completed."""
         state = self._state
         run = self._start(out=self._out)
-        if continues and state is not None and run.first_epoch != json.loads(state[0])["first_epoch"]:
-            # Nothing was left, so the run is one over the next pass.
-            self.epoch = run.first_epoch
-            run.close()
-            return 0
-        count = 0
         try:
-            while (batch := run.next()) is not None:
-                if self._loader.epochs is None:
-                    self.epoch = batch.epoch + 1
-                count += 1
-                yield batch
-                # Leaves the only reference to the loop, so that the memory of a released batch is free for the next one.
-                del batch
+            if state is not None and run.first_epoch != json.loads(state[0])["first_epoch"]:
+                # Nothing was left to this rank, so the run is one over the next pass. Other ranks may have a rest.
+                if (agreement := self._agreement()) is not None:
+                    with agreement:
+                        agreement.over()
+                if continues:
+                    self.epoch = run.first_epoch
+                    return 0
+            agreement = self._agreement()
+            count = yield from (self._alone(run) if agreement is None else self._together(run, agreement))
         finally:
             try:
                 run.close()
@@ -216,6 +236,66 @@ class Pipeline:
                 _log_warnings(self.name, snapshot)
                 _log_failures(self.name, snapshot)
         return count if snapshot["state"] == "completed" else None
+
+    def _alone(self, run: _penstock.Running) -> Generator[Batch, None, int]:
+        """Iterates over the batches of a run, and returns their number."""
+        warning = self._uneven_warning()
+        count = 0
+        while True:
+            batch = self._next(run)
+            # Looked at ever more rarely, since the loop waits for the look.
+            if warning and (batch is None or count & (count - 1) == 0) and run.loses_samples():
+                _LOGGER.warning("%s: %s", self.name, warning)
+                warning = None
+            if batch is None:
+                return count
+            count += 1
+            yield batch
+            # Leaves the only reference to the loop, so that the memory of a released batch is free for the next one.
+            del batch
+
+    def _together(self, run: _penstock.Running, agreement: Agreement) -> Generator[Batch, None, int]:
+        """Iterates over the batches of a run up to the last step that all ranks have, and returns their number."""
+        with agreement:
+            while (batch := self._next(run)) is not None:
+                try:
+                    if agreement.steps == 0:
+                        agreement.compare(run.state(1))
+                    is_given = agreement.come()
+                except BaseException:
+                    run.take_back()
+                    raise
+                if not is_given:
+                    run.take_back()
+                    del batch
+                    self._cut(run, agreement)
+                    return agreement.steps
+                yield batch
+                del batch
+            if agreement.steps == 0:
+                agreement.compare(run.state(0))
+            agreement.over()
+            return agreement.steps
+
+    def _next(self, run: _penstock.Running) -> Batch | None:
+        batch = run.next()
+        if batch is not None and self._loader.epochs is None:
+            self.epoch = batch.epoch + 1
+        return batch
+
+    def _cut(self, run: _penstock.Running, agreement: Agreement) -> None:
+        """Discards what is left of a run, and logs how much that is."""
+        cut = run.end_together()
+        snapshot = json.loads(run.snapshot())
+        made = snapshot["ledger"]["total"]["made"]
+        is_much = cut > made * _MUCH
+        _LOGGER.log(
+            logging.WARNING if is_much else logging.INFO,
+            "%s: all ranks end after %d batches, since rank %s has no more: %d of %d samples of this rank (%.1f %%) are discarded%s%s",
+            self.name, agreement.steps, agreement.ended_by, cut, made, 100 * cut / max(made, 1),
+            "" if snapshot["expected"] is not None else ", and all that its source has not made yet",
+            _CURE if is_much else "",
+        )  # fmt: skip
 
     def __len__(self) -> int:
         """Number of batches of an iteration in which no sample fails or is dropped. Behind `load_state_dict`, those that are left to this
@@ -344,6 +424,42 @@ class Pipeline:
         self.epoch = run.first_epoch + (self._loader.epochs or 0)
         self._run, self._state = run, None
         return run
+
+    def _agrees(self, share: Share | None) -> Group | None:
+        """Group whose ranks end together; `None` for a loop alone. Raises InvalidPipeline if they are to end together and cannot."""
+        rank, world, keeps = share or (0, 1, False)
+        if world == 1 or self._ends == "alone":
+            return None
+        group = group_of(self._group)
+        if group is not None and group.size >= world:
+            is_usual = self._ends is None and (keeps or self._loader.is_even(share))
+            return None if is_usual else group
+        if self._ends is None:
+            return None
+        found = "`torch.distributed` is not initialised" if group is None else f"the process group has {group.size} processes"
+        raise InvalidPipeline(
+            f"`ends` is `{self._ends}`, and {found}, so that {world} ranks cannot agree on the last step: initialise it with all of them before the "
+            "first iteration, or pass `ends=\"alone\"` and let each rank take the same number of batches"
+        )
+
+    def _agreement(self) -> Agreement | None:
+        """Agreement of a loop with the other ranks; `None` for a loop alone."""
+        share = self._share()
+        group = self._agrees(share)
+        if group is None or share is None:
+            return None
+        return Agreement(group, self.name, share[0], share[1], raises=self._ends == "raise")
+
+    def _uneven_warning(self) -> str | None:
+        """Warning for a loop alone, once a sample is lost; `None` if the loop was chosen, or if ranks need not take equally many batches."""
+        share = self._share()
+        if share is None or share[2] or self._ends is not None or self.world == 1 or self._loader.is_even(share):
+            return None
+        return (
+            "a sample failed or was left out, so that ranks may have different numbers of batches, and a collective operation may wait forever: "
+            "initialise `torch.distributed` before the first iteration, so that all ranks end together, or pass `ends=\"alone\"` and let each "
+            "rank take the same number of batches"
+        )
 
     def _found_rank(self) -> Rank | None:
         """Rank of this process, found on first use."""

@@ -1,0 +1,180 @@
+"""Agreement of the ranks on the step behind which their loops end, through a key-value store.
+
+A rank comes to a step once its loop asks for it and its batch is there: it sets a key. The step is handed out when the keys of all ranks are
+set, so no rank is in a step that another one does not take. A rank that has no more batches, fails or leaves its loop writes that down, once
+for all ranks, instead of coming to the step: nobody gets that step.
+
+    STEP/RANK   the rank has come to the step
+    STEP        all ranks have come to it: written by rank 0 for the others, if there are many
+    stop        the first rank that has not come to a step, and why
+    seen/RANK   the rank has read `stop`
+    facts       state of the first rank at its begin, with which the others compare theirs
+    begun/RANK  the rank has begun the loop, and the process in which it runs
+    leader/RANK the process that comes to the steps for a rank, if several ones read its share
+    verdict     number of ranks that had one more batch when the first one had none
+
+Each part of a rank is a generator of requests to the store, so that tests run them without threads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Generator
+from typing import Any, Literal, NamedTuple
+
+# Largest number of ranks of which each one waits for all others by itself.
+_FLAT = 16
+
+# Maximum length of the message of a failure, in characters.
+_MAX_MESSAGE = 2000
+
+# Unit in which the ranks with one more batch are counted; above any number of ranks.
+_MORE = 1 << 32
+
+# A call of a method of the store, with its arguments.
+Request = tuple[Any, ...]
+Requests = Generator[Request, Any, None]
+
+Reason = Literal["over", "left", "failed", "lost", "late"]
+
+
+class Stop(NamedTuple):
+    """Reason why no rank gets a step and the ones behind it."""
+
+    step: int
+    rank: int
+    reason: Reason
+    #: What has failed; empty for ends without a failure.
+    message: str = ""
+
+
+class Loop:
+    """Part of one rank in the agreement on one loop. Each generator is run by a thread of its own; the fields change only between requests.
+
+    follows: another process reads the share of the same rank, and comes to the steps for both.
+    """
+
+    def __init__(self, rank: int, world: int, *, follows: bool = False) -> None:
+        self.rank = rank
+        self.world = world
+        self.follows = follows
+        #: Number of steps that this rank has come to.
+        self.came = 0
+        #: Number of steps that all ranks have come to.
+        self.complete = 0
+        #: The end of the loop, once this rank has read it.
+        self.stop: Stop | None = None
+
+    @property
+    def is_given(self) -> bool:
+        """True if the loop gets the step that it came to."""
+        return self.complete >= self.came
+
+    @property
+    def is_refused(self) -> bool:
+        """True if nobody gets the step that this rank came to."""
+        return self.stop is not None and self.came > self.stop.step
+
+    def begin(self, process: str) -> Requests:
+        """Tells the others that the loop has begun, in this process."""
+        if not self.follows:
+            yield "set", f"begun/{self.rank}", process
+
+    def compare(self, state: str) -> Requests:
+        """Asks for the state of the first rank, which is `state` if this is the first one."""
+        yield "compare_set", "facts", "", state
+
+    def lead(self, own: str) -> Requests:
+        """Lets the first process that reads the share of this rank come to the steps, and the others follow."""
+        self.follows = (yield "compare_set", f"leader/{self.rank}", "", own) != own.encode()
+
+    def come(self) -> Requests:
+        """Comes to the next step."""
+        step, self.came = self.came, self.came + 1
+        if not self.follows:
+            yield "set", f"{step}/{self.rank}", ""
+
+    def end(self, reason: Reason, message: str = "", *, rank: int | None = None) -> Requests:
+        """Ends the loops of all ranks, because a rank, by default this one, does not come to the next step."""
+        # A rank that waits for a step does not take it.
+        step = self.came if self.is_given else self.came - 1
+        stop = Stop(step, self.rank if rank is None else rank, reason, message[:_MAX_MESSAGE])
+        yield "compare_set", "stop", "", json.dumps(stop)
+
+    def steps(self) -> Requests:
+        """Waits for the other ranks at each step."""
+        step = 0
+        while True:
+            yield "wait", [f"{step}"] if self.world > _FLAT else self._keys(step)
+            if self.follows and self.stop is None and (yield "check", ["stop"]):
+                # Nobody waits until a follower has read it.
+                return
+            if self.stop is not None and step >= self.stop.step:
+                return
+            self.complete = step + 1
+            if step > 0:
+                yield from self._forget(step - 1)
+            step += 1
+
+    def stops(self) -> Requests:
+        """Waits for the end of the loop."""
+        stop = Stop(*json.loads((yield "get", "stop")))
+        self.stop = stop
+        if self.follows:
+            return
+        # `steps` of another rank may end only once that rank knows which step it does not get.
+        yield "set", f"seen/{self.rank}", ""
+        last = stop.step + 1
+        if self.came <= last:
+            yield "wait", [f"seen/{rank}" for rank in range(self.world)]
+            for step in range(self.came, last + 1):
+                yield "set", f"{step}/{self.rank}", ""
+
+    def bury(self, rank: int) -> Requests:
+        """Does what `stops` would do for a rank whose process has ended; to be repeated while this rank looks at the others."""
+        if self.stop is None:
+            yield from self.end("lost", rank=rank)
+            return
+        yield "set", f"seen/{rank}", ""
+        if (yield "check", [f"seen/{rank}" for rank in range(self.world)]):
+            for step in (self.stop.step, self.stop.step + 1):
+                yield "set", f"{step}/{rank}", ""
+
+    def relay(self) -> Requests:
+        """Tells the others of each step that all ranks have come to."""
+        step = 0
+        while self.stop is None or step <= self.stop.step:
+            yield "wait", self._keys(step)
+            yield "set", f"{step}", ""
+            step += 1
+
+    @property
+    def relays(self) -> bool:
+        """True if this rank has to run `relay`."""
+        return self.rank == 0 and self.world > _FLAT and not self.follows
+
+    def verdict(self, *, has_more: bool) -> Requests:
+        """Counts the ranks that had one more batch when the first one had none. Each rank takes part once, behind such an end."""
+        counted = yield "add", "verdict/ranks", _MORE + 1 if has_more else 1
+        if counted % _MORE == self.world:
+            yield "compare_set", "verdict", "", str(counted // _MORE)
+
+    def forget(self) -> Requests:
+        """Removes what is left in the store of a loop that all ranks have ended."""
+        if self.stop is None or self.follows:
+            return
+        for step in range(max(self.stop.step - 1, 0), self.stop.step + 2):
+            yield from self._forget(step)
+        for key in ("seen", "begun", "leader"):
+            yield "delete_key", f"{key}/{self.rank}"
+        for key in ("stop", "facts", "verdict", "verdict/ranks") if self.rank == 0 else ():
+            yield "delete_key", key
+
+    def _forget(self, step: int) -> Requests:
+        if not self.follows:
+            yield "delete_key", f"{step}/{self.rank}"
+        if self.relays:
+            yield "delete_key", f"{step}"
+
+    def _keys(self, step: int) -> list[str]:
+        return [f"{step}/{rank}" for rank in range(self.world)]

@@ -1,0 +1,428 @@
+"""Loops that end together on all ranks: the agreement of `_ends`, in threads, through the store of `torch.distributed`."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from penstock._ends import Loop, Reason, Requests, Stop
+from penstock._penstock import InvalidPipeline, PenstockError, merge_states
+
+_LOGGER = logging.getLogger("penstock")
+
+# Time between two looks at the ranks for which a loop waits, and for which an ended one waits, in seconds.
+_LOOK_S = 1.0
+_SHORT_LOOK_S = 0.05
+
+# Time after which a warning names the ranks for which a loop waits, in seconds.
+_WARN_S = 5.0
+
+# Maximum time that the loop before needs to end, in seconds.
+_JOIN_S = 5.0
+
+# Ways out, for messages.
+WAYS = (
+    'pass `rank=0, world=1` for a loop of one rank, `group=` for a loop of the ranks of one process group, or `ends="alone"` for ranks that do '
+    "not wait for each other"
+)
+
+
+class Group:
+    """A process group of `torch.distributed`, and what this process keeps to talk through its store."""
+
+    def __init__(self, store: Any, size: int, below: Callable[[str, Any], Any]) -> None:
+        #: Number of processes.
+        self.size = size
+        #: Time after which the operations of the group fail, in seconds.
+        self.timeout_s = store.timeout.total_seconds()
+        #: Last loop of this process, by what loops have in common.
+        self.last: dict[str, Agreement] = {}
+        self._store = below("penstock", store)
+        #: Makes a store whose keys begin with a prefix.
+        self._below = below
+        self._idle: list[Any] = []
+        self._numbers: dict[str, int] = {}
+
+    def client(self, prefix: str) -> Client:
+        """A connection to the store of its own; no other thread may use it."""
+        try:
+            connection = self._idle.pop() if self._idle else self._store.clone()
+            # A loop may take longer than any collective operation; `_watch` looks at the time.
+            connection.set_timeout(timedelta(days=3650))
+        except AttributeError:
+            raise InvalidPipeline(
+                'the stores of this version of PyTorch cannot be cloned: update it, or pass `ends="alone"` and take the same number of batches '
+                "on all ranks"
+            ) from None
+        return Client(self._idle, connection, self._below(prefix, connection))
+
+    def number(self, loops: str) -> int:
+        """Number of the next one of these loops."""
+        self._numbers[loops] = self._numbers.get(loops, -1) + 1
+        return self._numbers[loops]
+
+
+class Client:
+    """A connection to the store, whose keys begin with a prefix."""
+
+    def __init__(self, idle: list[Any], connection: Any, store: Any) -> None:
+        #: Number of requests.
+        self.requests = 0
+        self._idle, self._connection, self._store = idle, connection, store
+
+    def ask(self, request: tuple[Any, ...]) -> Any:
+        """Answer of the store to a request."""
+        self.requests += 1
+        try:
+            return getattr(self._store, request[0])(*request[1:])
+        except Exception as error:
+            raise PenstockError(f"the store of the process group does not answer: {error}") from None
+
+    def close(self) -> None:
+        """Leaves the connection to another client."""
+        self._idle.append(self._connection)
+
+
+# Groups of which this process has run loops, and the loops that are not forgotten.
+_GROUPS: weakref.WeakKeyDictionary[Any, Group] = weakref.WeakKeyDictionary()
+_LOOPS: weakref.WeakSet[Agreement] = weakref.WeakSet()
+
+
+def group_of(group: Any) -> Group | None:
+    """`group`, or else the default group of `torch.distributed`; `None` if it is not initialised."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    group = distributed.group.WORLD if group is None else group
+    if not isinstance(group, distributed.ProcessGroup):
+        raise InvalidPipeline(f"`group` is of type `{type(group).__name__}`; expected a process group of `torch.distributed`")
+    if group not in _GROUPS:
+        store = distributed.distributed_c10d._world.pg_map[group][1]
+        _GROUPS[group] = Group(store, group.size(), distributed.PrefixStore)
+    return _GROUPS[group]
+
+
+class Process(NamedTuple):
+    """A process of a machine."""
+
+    #: The machine since its start, and the numbering of the processes.
+    machine: str
+    number: int
+    #: Time of the start, so that it is not taken for an earlier process with its number.
+    start: str
+
+    @classmethod
+    def this(cls) -> Process:
+        try:
+            machine = f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
+        except OSError:
+            machine = socket.gethostname()
+        return cls(machine, os.getpid(), _state_of(os.getpid())[1])
+
+    def has_ended(self) -> bool:
+        """True if the process, one of this machine, does not run any more."""
+        state, start = _state_of(self.number)
+        return state in "ZX" or start != self.start
+
+
+def _state_of(number: int) -> tuple[str, str]:
+    """State of a process, `X` if there is none, and time of its start; empty where that is not known."""
+    try:
+        # The name of the program, in brackets, may have spaces.
+        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+        return fields[0], fields[19]
+    except OSError:
+        if Path("/proc/self/stat").exists():
+            return "X", ""
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return "X", ""
+    except PermissionError:
+        pass
+    return "R", ""
+
+
+class Agreement:
+    """Agreement of this process with the other ranks on the steps of one loop. As a context, it tells them if the loop is left early.
+
+    raises: all ranks raise behind the last common step if one of them has a further batch.
+    """
+
+    def __init__(self, group: Group, name: str, rank: int, world: int, *, raises: bool) -> None:
+        loops = f"{name}/{world}"
+        prefix = f"{loops}/{group.number(loops)}"
+        self._raises = raises
+        self._name = name
+        self._group, self._prefix = group, prefix
+        self._loop = Loop(rank, world)
+        #: Guards the fields, and tells of their changes.
+        self._news = threading.Condition()
+        self._error: PenstockError | None = None
+        #: Number of ranks that had a further batch, once all have told.
+        self._more: int | None = None
+        #: Time since which the loop waits for the others.
+        self._waits_since: float | None = None
+        self._is_closed = threading.Event()
+        self._process = os.getpid()
+        self._client = group.client(prefix)
+        self._timeout_s = group.timeout_s
+        if group.size > world:
+            self._run(self._loop.lead(uuid.uuid4().hex))
+        self._run(self._loop.begin(json.dumps(Process.this())))
+        self._before, group.last[loops] = group.last.get(loops), self
+        parts = [self._loop.steps(), self._loop.stops(), *([self._loop.relay()] if self._loop.relays else [])]
+        self._threads = [self._start(self._drive, part) for part in parts]
+        self._watcher = self._start(self._watch)
+        _LOOPS.add(self)
+
+    def __enter__(self) -> Agreement:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        try:
+            if kind is not None:
+                is_failure = isinstance(error, PenstockError)
+                self.leave("failed" if is_failure else "left", str(error) if is_failure else "" if kind is GeneratorExit else kind.__name__)
+        finally:
+            self.close()
+
+    @property
+    def steps(self) -> int:
+        """Number of steps that the loop got."""
+        return self._loop.came if self._loop.is_given else self._loop.came - 1
+
+    @property
+    def ended_by(self) -> int | None:
+        """Rank that was the first without a further batch."""
+        return None if self._loop.stop is None else self._loop.stop.rank
+
+    @property
+    def requests(self) -> int:
+        """Number of requests that the loop's thread has sent to the store."""
+        return self._client.requests
+
+    def compare(self, state: str) -> None:
+        """Raises InvalidPipeline unless this rank reads the same pipeline and the same data as the first one that has called this method."""
+        if self._before is not None:
+            self._before.join()
+        mine = json.dumps({**json.loads(state), "ranks": {}})
+        theirs = self._run(self._loop.compare(mine)).decode()
+        if theirs != mine:
+            try:
+                merge_states([theirs, mine])
+            except InvalidPipeline as error:
+                what = str(error).rpartition(": ")[2]
+                raise InvalidPipeline(f"rank {self._loop.rank} does not read what another rank of the loop reads: {what}") from None
+
+    def come(self) -> bool:
+        """Comes to the next step, and waits for the others. Returns false if one of them has no further batch, so that nobody gets the step.
+        Raises PenstockError if one has failed or has left its loop.
+        """
+        self._run(self._loop.come())
+        self._wait(lambda: self._loop.is_given or self._loop.is_refused)
+        if self._loop.is_given:
+            return True
+        stop = self._loop.stop
+        assert stop is not None
+        if stop.reason != "over":
+            raise PenstockError(self._told(stop))
+        if self._raises:
+            self._run(self._loop.verdict(has_more=True))
+            raise PenstockError(
+                f'rank {stop.rank} has only {_counted(stop.step, "batch")}, and this rank has more, which `ends="raise"` does not permit'
+            )
+        self.join()
+        return False
+
+    def over(self) -> None:
+        """Tells the others that this rank has no further batch. Raises PenstockError if one of them has failed, or, where all must have equally
+        many, has a further one.
+        """
+        self._run(self._loop.end("over"))
+        self._wait(lambda: self._loop.stop is not None)
+        stop = self._loop.stop
+        assert stop is not None
+        if stop.reason not in ("over", "left"):
+            raise PenstockError(self._told(stop))
+        if self._raises and stop.reason == "over":
+            self._run(self._loop.verdict(has_more=False))
+            self._start(self._read_verdict)
+            self._wait(lambda: self._more is not None)
+            if self._more:
+                raise PenstockError(
+                    f'this rank has only {_counted(stop.step, "batch")}, and {_counted(self._more, "rank")} more, which `ends="raise"` does not permit'
+                )
+        self.join()
+
+    def leave(self, reason: Reason, message: str) -> None:
+        """Tells the others that this rank comes to no further step; does nothing in a child of the process that has begun the loop."""
+        if self._loop.stop is None and self._error is None and self._process == os.getpid():
+            self._run(self._loop.end(reason, message))
+
+    def close(self) -> None:
+        """Ends the look at the other ranks, soon."""
+        self._is_closed.set()
+
+    def _told(self, stop: Stop) -> str:
+        """Reason why the loop gets no further step."""
+        steps = f"after {_counted(stop.step, 'step')}"
+        why = f" ({stop.message})" if stop.message else ""
+        match stop.reason:
+            case "left":
+                return f"rank {stop.rank} has left its loop {steps}{why}, and this rank asks for a further one: leave it at the same step on all ranks"
+            case "failed":
+                return f"rank {stop.rank} has failed {steps}: {stop.message}"
+            case "lost":
+                return f"the process of rank {stop.rank} has ended {steps}"
+        return f"rank {stop.rank} has not come to step {stop.step + 1} within {self._timeout_s:g} s, the timeout of the process group: {WAYS}"
+
+    def _wait(self, is_so: Callable[[], bool]) -> None:
+        """Lets the loop's thread wait for news of the other ranks."""
+        with self._news:
+            self._waits_since = time.monotonic()
+            try:
+                self._news.wait_for(lambda: is_so() or self._error is not None)
+            finally:
+                self._waits_since = None
+            if not is_so():
+                assert self._error is not None
+                raise self._error
+
+    def _run(self, requests: Requests) -> Any:
+        """Sends requests from the loop's thread, and returns the last answer."""
+        return self._send(requests, self._client)
+
+    def _send(self, requests: Requests, client: Client) -> Any:
+        answer = None
+        while True:
+            with self._news:
+                try:
+                    request = requests.send(answer)
+                except StopIteration:
+                    return answer
+                finally:
+                    self._news.notify_all()
+            answer = client.ask(request)
+
+    def _start(self, work: Callable[..., None], *arguments: Any) -> threading.Thread:
+        """Starts a thread with a connection of its own to the store. An error in it ends the loop."""
+        client = self._group.client(self._prefix)
+
+        def run() -> None:
+            try:
+                work(client, *arguments)
+                client.close()
+            except PenstockError as error:
+                with self._news:
+                    self._error = error
+                    self._news.notify_all()
+
+        thread = threading.Thread(target=run, name="penstock-ends", daemon=True)
+        thread.start()
+        return thread
+
+    def _drive(self, client: Client, part: Requests) -> None:
+        self._send(part, client)
+
+    def _read_verdict(self, client: Client) -> None:
+        """Waits until all ranks have told whether they have a further batch."""
+        more = int(client.ask(("get", "verdict")))
+        with self._news:
+            self._more = more
+            self._news.notify_all()
+
+    def join(self, *, watcher: bool = False) -> bool:
+        """Waits until all ranks know of the end of this loop; false if that takes too long. The process that has the store may end then."""
+        end = time.monotonic() + _JOIN_S
+        threads = [*self._threads, *([self._watcher] if watcher else [])]
+        for thread in threads:
+            thread.join(max(end - time.monotonic(), 0))
+        return not any(thread.is_alive() for thread in threads)
+
+    def _watch(self, client: Client) -> None:
+        """Looks at the ranks for which this one waits, and removes what is left of the loop before once all ranks are in this one."""
+        peers: dict[int, Process] = {}
+        has_warned = False
+        closed_for = 0.0
+        while closed_for < _JOIN_S:
+            if self._is_closed.wait(_LOOK_S):
+                time.sleep(_SHORT_LOOK_S)
+                closed_for += _SHORT_LOOK_S
+            if self._before is not None and self._loop.complete > 0:
+                if self._before.join():
+                    before = self._group.client(self._before._prefix)
+                    self._send(self._before._loop.forget(), before)
+                    before.close()
+                self._before = None
+            if not any(thread.is_alive() for thread in self._threads):
+                return
+            with self._news:
+                since, step, is_stopped = self._waits_since, self._loop.came - 1, self._loop.stop is not None
+            waited = 0 if since is None else time.monotonic() - since
+            if waited < _LOOK_S and not is_stopped:
+                continue
+            for rank in range(self._loop.world):
+                if rank not in peers and client.ask(("check", [f"begun/{rank}"])):
+                    peers[rank] = Process(*json.loads(client.ask(("get", f"begun/{rank}"))))
+            here = Process.this().machine
+            ended = [rank for rank, process in peers.items() if process.machine == here and process.has_ended()]
+            if is_stopped:
+                for rank in ended:
+                    self._send(self._loop.bury(rank), client)
+                continue
+            late = [rank for rank in range(self._loop.world) if not client.ask(("check", [f"{step}/{rank}"]))]
+            if lost := [rank for rank in late if rank in ended]:
+                self._send(self._loop.bury(lost[0]), client)
+            elif late and waited > self._timeout_s:
+                self._send(self._loop.end("late", rank=late[0]), client)
+            elif late and waited > _WARN_S and not has_warned:
+                has_warned = True
+                if absent := [rank for rank in late if rank not in peers]:
+                    _LOGGER.warning(
+                        "%s: %s not begun this loop, and the others wait: begin it on all ranks, or %s", self._name, _have(absent), WAYS
+                    )
+                else:
+                    _LOGGER.warning("%s: %s not come to step %d yet, and the others wait", self._name, _have(late), step + 1)
+
+
+def _counted(number: int, what: str) -> str:
+    plural = f"{what}es" if what.endswith("ch") else f"{what}s"
+    return f"{number} {what if number == 1 else plural}"
+
+
+def _have(ranks: Sequence[int]) -> str:
+    """Subject of a sentence on ranks, with its verb."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]} has"
+    shown = ", ".join(map(str, ranks[:8]))
+    return f"ranks {shown}{', ...' if len(ranks) > 8 else ''} have"
+
+
+def _leave_all() -> None:
+    """Tells the other ranks that this process ends, if it is in loops. A thread must not wait for the store when the interpreter ends."""
+    loops = list(_LOOPS)
+    for loop in loops:
+        try:
+            loop.leave("left", "its process has ended")
+        except PenstockError:
+            pass
+        loop.close()
+    for loop in loops:
+        loop.join(watcher=True)
+
+
+atexit.register(_leave_all)

@@ -1,0 +1,85 @@
+"""Measures what it costs that the loops of two ranks end together: the time and the CPU time of a step, beside loops alone.
+
+    python tests/benches/python/ends.py
+
+Two processes train in turns with `ends="together"` and `ends="alone"`. A step is 20 ms of sleep and a collective operation, as in a training
+whose ranks exchange gradients; batches are always ready. The cost is the difference of the medians over all steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from typing import Any
+
+import penstock
+import torch
+import torch.distributed
+import torch.multiprocessing
+
+WORLD = 2
+
+
+def turn(ends: str, steps: int, step_s: float) -> tuple[list[float], list[float], float]:
+    """Time and CPU time of the loop's thread of each step, in seconds, and requests to the store per step."""
+    document = {
+        "name": "steps",
+        "source": {"range": {"count": WORLD * steps, "shard": {"rank": 0, "world": 1}}},
+        "stages": [{"sleep": {"mean_ms": 0, "fail_rate": 1e-9}}, {"aggregate": {"size": 1}}, {"collate": {}}],
+        "threads": 1,
+    }
+    del document["source"]["range"]["shard"]
+    rank = torch.distributed.get_rank()
+    pipeline = penstock.Pipeline(document, rank=rank, world=WORLD, ends=ends)
+    times, cpu = [], []
+    one = torch.ones(1)
+    begin, begin_cpu = time.perf_counter(), time.thread_time()
+    for _ in pipeline:
+        time.sleep(step_s)
+        torch.distributed.all_reduce(one)
+        end, end_cpu = time.perf_counter(), time.thread_time()
+        times.append(end - begin)
+        cpu.append(end_cpu - begin_cpu)
+        begin, begin_cpu = end, end_cpu
+    # The first steps fill the queues.
+    return times[5:], cpu[5:], 0.0
+
+
+def train(rank: int, port: int, rounds: int, steps: int, step_s: float, must_ms: float | None) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=WORLD, init_method=f"tcp://127.0.0.1:{port}")
+    found: dict[str, tuple[list[float], list[float]]] = {"alone": ([], []), "together": ([], [])}
+    for _ in range(rounds):
+        for ends, (times, cpu) in found.items():
+            more, more_cpu, _ = turn(ends, steps, step_s)
+            times += more
+            cpu += more_cpu
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+    if rank:
+        return
+    medians = {ends: [1e3 * statistics.median(figures) for figures in both] for ends, both in found.items()}
+    for ends, (step_ms, cpu_ms) in medians.items():
+        print(f"{ends:10} {step_ms:8.3f} ms a step, {cpu_ms:6.3f} ms of CPU of the loop's thread")
+    cost, cost_cpu = (together - alone for together, alone in zip(medians["together"], medians["alone"]))
+    print(f"cost       {cost:8.3f} ms a step ({cost / medians['alone'][0]:.1%}), {cost_cpu:6.3f} ms of CPU of the loop's thread")
+    if must_ms is not None and cost > must_ms:
+        sys.exit(f"a step costs {cost:.3f} ms more, which must be at most {must_ms:g} ms")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--step-ms", type=float, default=20)
+    parser.add_argument("--port", type=int, default=29877)
+    parser.add_argument("--must", type=float, help="maximum cost in ms")
+    given: Any = parser.parse_args()
+    arguments = (given.port, given.rounds, given.steps, given.step_ms / 1e3, given.must)
+    torch.multiprocessing.spawn(train, arguments, nprocs=WORLD)
+
+
+if __name__ == "__main__":
+    main()
