@@ -21,7 +21,7 @@ pub(super) fn header(webp: &[u8], limits: Limits) -> Result<(Size, Orientation)>
     let (screen, copy) = if decoder.is_animated() { (8, webp.len() as u64) } else { (0, 0) };
     let size = limits.check(webp, width.into(), height.into(), 8 + screen)?;
     limits.ensure_fits(webp, size.pixels() as u64 * (8 + screen) + copy)?;
-    check_frames(webp.get(12..).unwrap_or_default(), size, false)?;
+    check_frames(webp.get(12..).unwrap_or_default(), size, None)?;
     Ok((size, orientation(webp)))
 }
 
@@ -54,20 +54,34 @@ fn chunks(mut bytes: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
     })
 }
 
-/// Fails if a lossy frame in these chunks is larger than the image: the decoder allocates the frame before it compares the sizes.
-fn check_frames(bytes: &[u8], size: Size, in_animation: bool) -> Result<()> {
+/// Fails if a lossy frame in these chunks is larger than the image, since the decoder allocates the frame before it compares the sizes; or,
+/// in a frame of an animation, if it has another size than that, which the decoder does not compare if the frame has transparency.
+fn check_frames(bytes: &[u8], most: Size, stated: Option<Size>) -> Result<()> {
     for chunk in chunks(bytes) {
         match chunk {
             (name, &[_, _, _, 0x9d, 0x01, 0x2a, w0, w1, h0, h1, ..]) if name == *b"VP8 " => {
-                let [width, height] = [[w0, w1], [h0, h1]].map(|length| u16::from_le_bytes(length) & 0x3fff);
+                let length = |bytes| u32::from(u16::from_le_bytes(bytes) & 0x3fff);
+                let size = Size { width: length([w0, w1]), height: length([h0, h1]) };
+                let Size { width, height } = size;
                 ensure!(
-                    u32::from(width) <= size.width && u32::from(height) <= size.height,
+                    width <= most.width && height <= most.height,
                     "the WebP is damaged: a frame of {width} x {height} pixels exceeds the image"
                 );
+                if let Some(stated) = stated {
+                    let Size { width: stated_width, height: stated_height } = stated;
+                    ensure!(
+                        size == stated,
+                        "the WebP is damaged: a frame of {width} x {height} pixels instead of {stated_width} x {stated_height}"
+                    );
+                }
             }
-            // A frame of an animation: its place and duration, then chunks.
-            (name, frame) if name == *b"ANMF" && !in_animation => {
-                check_frames(frame.get(16..).unwrap_or_default(), size, true)?
+            // A frame of an animation: its place, size and duration, then chunks.
+            (name, &[_, _, _, _, _, _, w0, w1, w2, h0, h1, h2, _, _, _, _, ref frame @ ..])
+                if name == *b"ANMF" && stated.is_none() =>
+            {
+                let length = |[a, b, c]: [u8; 3]| u32::from_le_bytes([a, b, c, 0]) + 1;
+                let stated = Size { width: length([w0, w1, w2]), height: length([h0, h1, h2]) };
+                check_frames(frame, most, Some(stated))?;
             }
             _ => {}
         }
