@@ -146,6 +146,9 @@ def play(world: int, ranks: list[Rank], chance: random.Random) -> Store:
             if found is None or store.values == before:
                 return store
             continue
+        tidy = chance.choice(ranks)
+        if not tidy.is_dead and chance.random() < 0.1:
+            run_all(tidy.loop.clear(), store)
         choices = movable + idle
         rank, place = chance.choices(choices, [1 / lag[rank.loop.rank] for rank, _ in choices])[0]
         if rank.dies is not None:

@@ -150,13 +150,13 @@ class Headspace(unittest.TestCase):
             """Simulates a machine that is busy while the loop alone is measured: delivers these batches slowly."""
             tries.append(len(kept))
             for batch in itertools.cycle(kept):
-                time.sleep(0.1)
+                time.sleep(0.3)
                 yield batch
 
         tries: list[int] = []
         with mock.patch("penstock._headspace.cycle", slow):
             with self.assertRaisesRegex(penstock.PenstockError, "contradict each other: .* by the consumer alone.*`seconds`"):
-                penstock.headspace(planes(40_000), lambda batch: None, seconds=0.4)
+                penstock.headspace(planes(40_000), lambda batch: None, seconds=1.2)
         self.assertEqual(len(tries), 3)
 
     def test_an_exception_of_the_step_is_raised(self) -> None:

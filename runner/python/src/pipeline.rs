@@ -418,6 +418,12 @@ impl Running {
         self.start.first_epoch()
     }
 
+    /// True once the loop has closed the run.
+    #[getter]
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
     /// State behind all returned batches except the last `pending` ones, as JSON.
     fn state(&self, pending: usize) -> PyResult<String> {
         self.home.check()?;

@@ -64,6 +64,8 @@ class Loop:
         self.complete = 0
         #: The end of the loop, once this rank has read it.
         self.stop: Stop | None = None
+        #: Number of steps whose keys are removed.
+        self._cleared = 0
 
     @property
     def is_given(self) -> bool:
@@ -112,8 +114,6 @@ class Loop:
             if self.stop is not None and step >= self.stop.step:
                 return
             self.complete = step + 1
-            if step > 0:
-                yield from self._forget(step - 1)
             step += 1
 
     def stops(self) -> Requests:
@@ -159,22 +159,27 @@ class Loop:
         if counted % _MORE == self.world:
             yield "compare_set", "verdict", "", str(counted // _MORE)
 
+    def clear(self) -> Requests:
+        """Removes the keys of steps that all ranks got: those before the last one that all have come to."""
+        yield from self._clear(self.complete - 1)
+
     def forget(self) -> Requests:
         """Removes what is left in the store of a loop that all ranks have ended."""
         if self.stop is None or self.follows:
             return
-        for step in range(max(self.stop.step - 1, 0), self.stop.step + 2):
-            yield from self._forget(step)
+        yield from self._clear(self.stop.step + 2)
         for key in ("seen", "begun", "leader"):
             yield "delete_key", f"{key}/{self.rank}"
         for key in ("stop", "facts", "verdict", "verdict/ranks") if self.rank == 0 else ():
             yield "delete_key", key
 
-    def _forget(self, step: int) -> Requests:
-        if not self.follows:
-            yield "delete_key", f"{step}/{self.rank}"
-        if self.relays:
-            yield "delete_key", f"{step}"
+    def _clear(self, end: int) -> Requests:
+        while self._cleared < end:
+            step, self._cleared = self._cleared, self._cleared + 1
+            if not self.follows:
+                yield "delete_key", f"{step}/{self.rank}"
+            if self.relays:
+                yield "delete_key", f"{step}"
 
     def _keys(self, step: int) -> list[str]:
         return [f"{step}/{rank}" for rank in range(self.world)]

@@ -222,6 +222,10 @@ class Running:
     def first_epoch(self) -> int:
         """Number of the first pass of the run."""
 
+    @property
+    def is_closed(self) -> bool:
+        """True once the loop has closed the run."""
+
     def state(self, pending: int) -> str:
         """State behind all returned batches except the last `pending` ones, as JSON."""
 

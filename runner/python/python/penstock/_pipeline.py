@@ -272,6 +272,9 @@ class Pipeline:
                     return agreement.steps
                 yield batch
                 del batch
+            if run.is_closed:
+                agreement.leave("left", "the pipeline was closed")
+                return agreement.steps
             if agreement.steps == 0:
                 agreement.compare(run.state(0))
             agreement.over()

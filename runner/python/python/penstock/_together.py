@@ -33,6 +33,9 @@ _WARN_S = 5.0
 # Maximum time that the loop before needs to end, in seconds.
 _JOIN_S = 5.0
 
+# Maximum time of a request, since a loop may take longer than any collective operation: more milliseconds would not fit into 31 bits.
+_LONG = timedelta(days=24)
+
 # Ways out, for messages.
 WAYS = (
     'pass `rank=0, world=1` for a loop of one rank, `group=` for a loop of the ranks of one process group, or `ends="alone"` for ranks that do '
@@ -59,14 +62,16 @@ class Group:
     def client(self, prefix: str) -> Client:
         """A connection to the store of its own; no other thread may use it."""
         try:
-            connection = self._idle.pop() if self._idle else self._store.clone()
-            # A loop may take longer than any collective operation; `_watch` looks at the time.
-            connection.set_timeout(timedelta(days=3650))
-        except AttributeError:
-            raise InvalidPipeline(
-                'the stores of this version of PyTorch cannot be cloned: update it, or pass `ends="alone"` and take the same number of batches '
-                "on all ranks"
-            ) from None
+            connection = self._idle.pop()
+        except IndexError:
+            try:
+                connection = self._store.clone()
+            except AttributeError:
+                raise InvalidPipeline(
+                    'the stores of this version of PyTorch cannot be cloned: update it, or pass `ends="alone"` and take the same number of '
+                    "batches on all ranks"
+                ) from None
+            connection.set_timeout(_LONG)
         return Client(self._idle, connection, self._below(prefix, connection))
 
     def number(self, loops: str) -> int:
@@ -368,6 +373,7 @@ class Agreement:
                     self._send(self._before._loop.forget(), before)
                     before.close()
                 self._before = None
+            self._send(self._loop.clear(), client)
             if not any(thread.is_alive() for thread in self._threads):
                 return
             with self._news:
