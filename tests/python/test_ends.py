@@ -210,6 +210,17 @@ class Ends(unittest.TestCase):
         self.assertEqual(differing, {"uneven", "leaves", "fails", "dies"})
         self.assertEqual({kind for kind, _ in seen}, differing | {"even", "leaves at once"})
 
+    def test_a_step_of_64_ranks_costs_three_requests_each(self) -> None:
+        requests = []
+        for steps in (4, 24):
+            ranks = [Rank(number, 64, steps, None, None, None) for number in range(64)]
+            requests.append(play(64, ranks, random.Random(steps)).requests)
+            for rank in ranks:
+                run_all(rank.loop.forget(), store := Store())
+                requests[-1] += store.requests
+        # To come, to wait, and to remove the key; and the same of rank 0, which tells the others of all keys.
+        self.assertEqual((requests[1] - requests[0]) / 20, 3 * 64 + 3)
+
 
 class SharedStore:
     """A store in memory with the methods of those of `torch.distributed`, for threads that stand for ranks."""

@@ -12,7 +12,7 @@ import argparse
 import statistics
 import sys
 import time
-from typing import Any
+from typing import Any, Literal
 
 import penstock
 import torch
@@ -22,15 +22,14 @@ import torch.multiprocessing
 WORLD = 2
 
 
-def turn(ends: str, steps: int, step_s: float) -> tuple[list[float], list[float], float]:
-    """Time and CPU time of the loop's thread of each step, in seconds, and requests to the store per step."""
+def turn(ends: Literal["together", "alone"], steps: int, step_s: float) -> tuple[list[float], list[float]]:
+    """Time and CPU time of the loop's thread of each step, in seconds."""
     document = {
         "name": "steps",
-        "source": {"range": {"count": WORLD * steps, "shard": {"rank": 0, "world": 1}}},
+        "source": {"range": {"count": WORLD * steps}},
         "stages": [{"sleep": {"mean_ms": 0, "fail_rate": 1e-9}}, {"aggregate": {"size": 1}}, {"collate": {}}],
         "threads": 1,
     }
-    del document["source"]["range"]["shard"]
     rank = torch.distributed.get_rank()
     pipeline = penstock.Pipeline(document, rank=rank, world=WORLD, ends=ends)
     times, cpu = [], []
@@ -44,16 +43,16 @@ def turn(ends: str, steps: int, step_s: float) -> tuple[list[float], list[float]
         cpu.append(end_cpu - begin_cpu)
         begin, begin_cpu = end, end_cpu
     # The first steps fill the queues.
-    return times[5:], cpu[5:], 0.0
+    return times[5:], cpu[5:]
 
 
 def train(rank: int, port: int, rounds: int, steps: int, step_s: float, must_ms: float | None) -> None:
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", rank=rank, world_size=WORLD, init_method=f"tcp://127.0.0.1:{port}")
-    found: dict[str, tuple[list[float], list[float]]] = {"alone": ([], []), "together": ([], [])}
+    found: dict[Literal["together", "alone"], tuple[list[float], list[float]]] = {"alone": ([], []), "together": ([], [])}
     for _ in range(rounds):
         for ends, (times, cpu) in found.items():
-            more, more_cpu, _ = turn(ends, steps, step_s)
+            more, more_cpu = turn(ends, steps, step_s)
             times += more
             cpu += more_cpu
     torch.distributed.barrier()
