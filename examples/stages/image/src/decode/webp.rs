@@ -57,7 +57,14 @@ fn chunks(mut bytes: &[u8]) -> impl Iterator<Item = ([u8; 4], &[u8])> {
 /// Fails if a lossy frame in these chunks is larger than the image, since the decoder allocates the frame before it compares the sizes; or,
 /// in a frame of an animation, if it has another size than that, which the decoder does not compare if the frame has transparency.
 fn check_frames(bytes: &[u8], most: Size, stated: Option<Size>) -> Result<()> {
+    let mut is_behind_alpha = false;
     for chunk in chunks(bytes) {
+        // The decoder takes what follows the transparency of a frame for its colours, whatever its name is.
+        ensure!(
+            !is_behind_alpha || chunk.0 == *b"VP8 ",
+            "the WebP is damaged: a frame of an animation has transparency without colours"
+        );
+        is_behind_alpha = stated.is_some() && chunk.0 == *b"ALPH";
         match chunk {
             (name, &[_, _, _, 0x9d, 0x01, 0x2a, w0, w1, h0, h1, ..]) if name == *b"VP8 " => {
                 let length = |bytes| u32::from(u16::from_le_bytes(bytes) & 0x3fff);
