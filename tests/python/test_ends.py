@@ -64,8 +64,10 @@ class Store:
 class Rank:
     """A rank whose loop gets up to `batches` batches, leaves after `leaves` steps, fails after `fails`, and is killed at its request `dies`."""
 
-    def __init__(self, number: int, world: int, batches: int, leaves: int | None, fails: int | None, dies: int | None) -> None:
-        self.loop = Loop(number, world)
+    def __init__(
+        self, number: int, world: int, batches: int, leaves: int | None, fails: int | None, dies: int | None, *, raises: bool = False
+    ) -> None:
+        self.loop = Loop(number, world, raises=raises)
         self.batches, self.leaves, self.fails, self.dies = batches, leaves, fails, dies
         self.given = 0
         self.outcome: str | None = None
@@ -89,7 +91,10 @@ class Rank:
                 yield from self.loop.end("over")
                 while self.loop.stop is None:
                     yield "idle",
-                self.outcome = "over" if self.loop.stop.reason in ("over", "left") else "raised"
+                if self.loop.raises and self.loop.stop.reason == "over":
+                    yield from self.loop.tell(has_more=False)
+                    yield from self.loop.hear()
+                self.outcome = "raised" if self.loop.more or self.loop.stop.reason not in ("over", "left") else "over"
             else:
                 yield from self.loop.come()
                 while not (self.loop.is_given or self.loop.is_refused):
@@ -97,7 +102,8 @@ class Rank:
                 if self.loop.is_given:
                     self.given += 1
                 else:
-                    self.outcome = "cut" if self.loop.stop.reason == "over" else "raised"
+                    yield from self.loop.tell(has_more=True)
+                    self.outcome = "cut" if self.loop.stop.reason == "over" and not self.loop.raises else "raised"
 
 
 def run_all(requests: Any, store: Store) -> None:
@@ -173,13 +179,14 @@ class Ends(unittest.TestCase):
             kind = chance.choice(("even", "uneven", "leaves", "leaves at once", "fails", "dies"))
             most = chance.randint(0, 6)
             counts = [most if kind in ("even", "leaves", "leaves at once", "fails") else max(most - chance.randint(0, 2), 0) for _ in range(world)]
-            odd, place = chance.randrange(world), chance.randint(0, most)
+            odd, place, raises = chance.randrange(world), chance.randint(0, most), chance.random() < 0.3
             ranks = [
                 Rank(
                     number, world, counts[number],
                     place if kind == "leaves at once" or (kind == "leaves" and number == odd) else None,
                     place if kind == "fails" and number == odd else None,
                     chance.randint(0, 60) if kind == "dies" and number == odd else None,
+                    raises=raises,
                 )
                 for number in range(world)
             ]  # fmt: skip
@@ -193,7 +200,9 @@ class Ends(unittest.TestCase):
                 self.assertTrue(all(other.loop.came >= rank.given for other in ranks), told)
             if kind in ("even", "uneven"):
                 self.assertEqual({rank.given for rank in ranks}, {min(counts)}, told)
-                self.assertTrue(all((rank.outcome == "cut") == (rank.batches > min(counts)) for rank in ranks), told)
+                more = "raised" if raises else "cut"
+                less = "raised" if raises and max(counts) > min(counts) else "over"
+                self.assertTrue(all(rank.outcome == (more if rank.batches > min(counts) else less) for rank in ranks), told)
             if kind == "leaves at once":
                 self.assertEqual({rank.outcome for rank in ranks}, {"left"}, told)
             if kind in ("leaves", "fails") and place < most:

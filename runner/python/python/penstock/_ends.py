@@ -51,12 +51,14 @@ class Stop(NamedTuple):
 class Loop:
     """Part of one rank in the agreement on one loop. Each generator is run by a thread of its own; the fields change only between requests.
 
+    raises:  all ranks have to know whether one of them has a further batch when the first one has none.
     follows: another process reads the share of the same rank, and comes to the steps for both.
     """
 
-    def __init__(self, rank: int, world: int, *, follows: bool = False) -> None:
+    def __init__(self, rank: int, world: int, *, raises: bool = False, follows: bool = False) -> None:
         self.rank = rank
         self.world = world
+        self.raises = raises
         self.follows = follows
         #: Number of steps that this rank has come to.
         self.came = 0
@@ -64,6 +66,11 @@ class Loop:
         self.complete = 0
         #: The end of the loop, once this rank has read it.
         self.stop: Stop | None = None
+        #: Number of ranks that have a further batch, once all have told; -1 if one of them ended before.
+        self.more: int | None = None
+        #: Set once this rank has told whether it has a further batch, and once it asks for no further step.
+        self._has_told = False
+        self._has_left = False
         #: Number of steps whose keys are removed.
         self._cleared = 0
 
@@ -101,7 +108,10 @@ class Loop:
         # A rank that waits for a step does not take it.
         step = self.came if self.is_given else self.came - 1
         stop = Stop(step, self.rank if rank is None else rank, reason, message[:_MAX_MESSAGE])
+        self._has_left |= rank is None and reason != "over"
         yield "compare_set", "stop", "", json.dumps(stop)
+        if self._has_left:
+            yield from self.tell(has_more=False)
 
     def steps(self) -> Requests:
         """Waits for the other ranks at each step."""
@@ -122,6 +132,8 @@ class Loop:
         self.stop = stop
         if self.follows:
             return
+        if self._has_left:
+            yield from self.tell(has_more=False)
         # `steps` of another rank may end only once that rank knows which step it does not get.
         yield "set", f"seen/{self.rank}", ""
         last = stop.step + 1
@@ -135,6 +147,8 @@ class Loop:
         if self.stop is None:
             yield from self.end("lost", rank=rank)
             return
+        if self.raises and self.stop.reason == "over":
+            yield "compare_set", "verdict", "", "-1"
         yield "set", f"seen/{rank}", ""
         if (yield "check", [f"seen/{rank}" for rank in range(self.world)]):
             for step in (self.stop.step, self.stop.step + 1):
@@ -153,11 +167,18 @@ class Loop:
         """True if this rank has to run `relay`."""
         return self.rank == 0 and self.world > _FLAT and not self.follows
 
-    def verdict(self, *, has_more: bool) -> Requests:
-        """Counts the ranks that had one more batch when the first one had none. Each rank takes part once, behind such an end."""
+    def tell(self, *, has_more: bool) -> Requests:
+        """Tells whether this rank has a further batch when the first one has none, once."""
+        if not self.raises or self.follows or self._has_told or self.stop is None or self.stop.reason != "over":
+            return
+        self._has_told = True
         counted = yield "add", "verdict/ranks", _MORE + 1 if has_more else 1
         if counted % _MORE == self.world:
             yield "compare_set", "verdict", "", str(counted // _MORE)
+
+    def hear(self) -> Requests:
+        """Waits until all ranks have told whether they have a further batch."""
+        self.more = int((yield "get", "verdict"))
 
     def clear(self) -> Requests:
         """Removes the keys of steps that all ranks got: those before the last one that all have come to."""

@@ -170,15 +170,12 @@ class Agreement:
     def __init__(self, group: Group, name: str, rank: int, world: int, *, raises: bool) -> None:
         loops = f"{name}/{world}"
         prefix = f"{loops}/{group.number(loops)}"
-        self._raises = raises
         self._name = name
         self._group, self._prefix = group, prefix
-        self._loop = Loop(rank, world)
+        self._loop = Loop(rank, world, raises=raises)
         #: Guards the fields, and tells of their changes.
         self._news = threading.Condition()
         self._error: PenstockError | None = None
-        #: Number of ranks that had a further batch, once all have told.
-        self._more: int | None = None
         #: Time since which the loop waits for the others.
         self._waits_since: float | None = None
         self._is_closed = threading.Event()
@@ -245,11 +242,10 @@ class Agreement:
         assert stop is not None
         if stop.reason != "over":
             raise PenstockError(self._told(stop))
-        if self._raises:
-            self._run(self._loop.verdict(has_more=True))
-            raise PenstockError(
-                f'rank {stop.rank} has only {_counted(stop.step, "batch")}, and this rank has more, which `ends="raise"` does not permit'
-            )
+        if self._loop.raises:
+            self._run(self._loop.tell(has_more=True))
+            only = _counted(stop.step, "batch")
+            raise PenstockError(f'rank {stop.rank} has only {only}, and this rank has more, which `ends="raise"` does not permit')
         self.join()
         return False
 
@@ -263,19 +259,24 @@ class Agreement:
         assert stop is not None
         if stop.reason not in ("over", "left"):
             raise PenstockError(self._told(stop))
-        if self._raises and stop.reason == "over":
-            self._run(self._loop.verdict(has_more=False))
-            self._start(self._read_verdict)
-            self._wait(lambda: self._more is not None)
-            if self._more:
-                raise PenstockError(
-                    f'this rank has only {_counted(stop.step, "batch")}, and {_counted(self._more, "rank")} more, which `ends="raise"` does not permit'
-                )
+        if self._loop.raises and stop.reason == "over":
+            self._run(self._loop.tell(has_more=False))
+            self._start(self._drive, self._loop.hear())
+            self._wait(lambda: self._loop.more is not None)
+            only = _counted(stop.step, "batch")
+            match self._loop.more:
+                case 0:
+                    pass
+                case -1:
+                    raise PenstockError(f"the process of a rank has ended after {only}")
+                case int(more):
+                    others = _counted(more, "rank")
+                    raise PenstockError(f'this rank has only {only}, and {others} more, which `ends="raise"` does not permit')
         self.join()
 
     def leave(self, reason: Reason, message: str) -> None:
-        """Tells the others that this rank comes to no further step; does nothing in a child of the process that has begun the loop."""
-        if self._loop.stop is None and self._error is None and self._process == os.getpid():
+        """Tells the others that this rank comes to no further step, if the loop goes on, and in the process that has begun it."""
+        if self._error is None and self._process == os.getpid() and not self._is_closed.is_set():
             self._run(self._loop.end(reason, message))
 
     def close(self) -> None:
@@ -288,7 +289,9 @@ class Agreement:
         why = f" ({stop.message})" if stop.message else ""
         match stop.reason:
             case "left":
-                return f"rank {stop.rank} has left its loop {steps}{why}, and this rank asks for a further one: leave it at the same step on all ranks"
+                return (
+                    f"rank {stop.rank} has left its loop {steps}{why}, and this rank asks for a further one: leave it at the same step on all ranks"
+                )
             case "failed":
                 return f"rank {stop.rank} has failed {steps}: {stop.message}"
             case "lost":
@@ -342,13 +345,6 @@ class Agreement:
 
     def _drive(self, client: Client, part: Requests) -> None:
         self._send(part, client)
-
-    def _read_verdict(self, client: Client) -> None:
-        """Waits until all ranks have told whether they have a further batch."""
-        more = int(client.ask(("get", "verdict")))
-        with self._news:
-            self._more = more
-            self._news.notify_all()
 
     def join(self, *, watcher: bool = False) -> bool:
         """Waits until all ranks know of the end of this loop; false if that takes too long. The process that has the store may end then."""
