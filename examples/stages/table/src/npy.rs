@@ -11,6 +11,10 @@ const MAX_HEADER: usize = 10_000;
 /// Maximum number of dimensions, as in NumPy.
 const MAX_DIMENSIONS: usize = 64;
 
+/// Maximum number of elements that the shape of an empty array may state, with lengths of 0 as 1: of 8 bytes each, they are the 4 TiB that a
+/// tensor may state.
+const MAX_ELEMENTS: u64 = 1 << 39;
+
 /// Header of a file.
 #[derive(Debug, Default)]
 struct Header<'a> {
@@ -50,6 +54,12 @@ pub(crate) fn decode(file: &[u8]) -> Result<RawTensor> {
             data.len()
         )
     };
+    let elements =
+        shape.iter().fold(1, |elements: u64, &length| elements.saturating_mul(length.max(1).into()));
+    ensure!(
+        elements <= MAX_ELEMENTS,
+        "the .npy file is empty, and without the lengths of 0 its shape {shape:?} has more than {MAX_ELEMENTS} elements"
+    );
     let mut data = data.to_vec();
     if kind.is_big {
         data.chunks_exact_mut(kind.size).for_each(<[u8]>::reverse);
