@@ -8,8 +8,8 @@ use penstock_guest::{Dtype, RawTensor};
 /// Maximum size of a header, in bytes: NumPy itself refuses longer ones unless it is told otherwise.
 const MAX_HEADER: usize = 10_000;
 
-/// Maximum number of dimensions, as in NumPy.
-const MAX_DIMENSIONS: usize = 64;
+/// Maximum number of dimensions, which is that of a tensor.
+const MAX_DIMENSIONS: usize = 16;
 
 /// Maximum number of elements that the shape of an empty array may state, with lengths of 0 as 1: of 8 bytes each, they are the 4 TiB that a
 /// tensor may state.
