@@ -276,11 +276,11 @@ bench-peers: build wheel
 .PHONY: bench-python
 bench-python: photos bench-peers ## Measure the Python package beside PyTorch, grain and Pillow (installs them)
 	$(BENCH_PYTHON)/hand_over.py --penstock $(PENSTOCK)
-	$(BENCH_PYTHON)/ends.py --must 0.2
 	$(BENCH_PYTHON)/photos.py --photos $(DEMO)/photos
 	$(BENCH_PYTHON)/photos.py --photos $(DEMO)/photos --training --must 1.5 --aim 2
 	@$(TARGET_DIR)/release/make-data photos $(DEMO)/large --count 2000 --width 1920 --height 1080 --seed 1
 	$(BENCH_PYTHON)/photos.py --photos $(DEMO)/large --draft --only penstock "threads + Pillow" --must 1.5 --aim 2.5
+	$(BENCH_PYTHON)/ends.py --must 0.2
 
 .PHONY: bench-ray
 bench-ray: photos wheel ## Measure the Python package in Ray Train beside Ray Data, on two nodes on this machine (installs both)

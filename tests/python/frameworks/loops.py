@@ -82,6 +82,15 @@ def step(group: Any = None) -> None:
     torch.distributed.all_reduce(torch.ones(1), group=group)
 
 
+def numbers(loader: penstock.Pipeline) -> list[list[int]]:
+    """Trains an epoch, and returns the numbers of each step."""
+    given = []
+    for batch in loader:
+        step()
+        given.append(torch.from_dlpack(batch["number"]).tolist())
+    return given
+
+
 def epochs(kind: str, folder: Path, rank: int) -> Any:
     """Trains three epochs."""
     batches = pipeline(kind, folder)
@@ -163,14 +172,7 @@ def mesh(folder: Path, rank: int, *, grouped: bool) -> Any:
     both = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))
     group = both.get_group("data") if grouped else None
     loader = pipeline("filter", folder, rank=both.get_local_rank("data"), world=2, group=group)
-    given = []
-    for _ in range(2):
-        numbers = []
-        for batch in loader:
-            step()
-            numbers.append(torch.from_dlpack(batch["number"]).tolist())
-        given.append(numbers)
-    return given
+    return [numbers(loader), numbers(loader)]
 
 
 def raised(folder: Path, rank: int) -> Any:
@@ -209,14 +211,7 @@ def resumed(folder: Path, rank: int) -> Any:
     """Trains the rest of the epoch and the next one with another number of ranks."""
     loader = pipeline("filter", folder)
     loader.load_state_dict(penstock.merge_states([json.loads(file.read_text()) for file in sorted(folder.glob("state-*.json"))]))
-    given = []
-    for _ in range(2):
-        numbers = []
-        for batch in loader:
-            step()
-            numbers.append(torch.from_dlpack(batch["number"]).tolist())
-        given.append(numbers)
-    return given
+    return [numbers(loader), numbers(loader)]
 
 
 CASES: dict[str, Callable[[Path, int], Any]] = {

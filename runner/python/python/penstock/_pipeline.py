@@ -434,15 +434,20 @@ class Pipeline:
         if world == 1 or self._ends == "alone":
             return None
         group = group_of(self._group)
-        if group is not None and group.size >= world:
+        if group is not None and group.size >= world and group.has_connections:
             is_usual = self._ends is None and (keeps or self._loader.is_even(share))
             return None if is_usual else group
         if self._ends is None:
             return None
-        found = "`torch.distributed` is not initialised" if group is None else f"the process group has {group.size} processes"
+        if group is None:
+            found = "`torch.distributed` is not initialised"
+        elif not group.has_connections:
+            found = "the stores of this version of PyTorch cannot be cloned"
+        else:
+            found = f"the process group has {group.size} processes"
         raise InvalidPipeline(
-            f"`ends` is `{self._ends}`, and {found}, so that {world} ranks cannot agree on the last step: initialise it with all of them before the "
-            "first iteration, or pass `ends=\"alone\"` and let each rank take the same number of batches"
+            f"`ends` is `{self._ends}`, and {found}, so that {world} ranks cannot agree on the last step: initialise `torch.distributed` of a current "
+            "PyTorch with all of them before the first iteration, or pass `ends=\"alone\"` and let each rank take the same number of batches"
         )
 
     def _agreement(self) -> Agreement | None:
@@ -460,7 +465,7 @@ class Pipeline:
             return None
         return (
             "a sample failed or was left out, so that ranks may have different numbers of batches, and a collective operation may wait forever: "
-            "initialise `torch.distributed` before the first iteration, so that all ranks end together, or pass `ends=\"alone\"` and let each "
+            "initialise `torch.distributed` of a current PyTorch with all ranks before the first iteration, so that they end together, or pass `ends=\"alone\"` and let each "
             "rank take the same number of batches"
         )
 

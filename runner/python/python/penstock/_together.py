@@ -51,6 +51,8 @@ class Group:
         self.size = size
         #: Time after which the operations of the group fail, in seconds.
         self.timeout_s = store.timeout.total_seconds()
+        #: False for versions of PyTorch without connections of their own to a store.
+        self.has_connections = hasattr(store, "clone")
         #: Last loop of this process, by what loops have in common.
         self.last: dict[str, Agreement] = {}
         self._store = below("penstock", store)
@@ -64,13 +66,7 @@ class Group:
         try:
             connection = self._idle.pop()
         except IndexError:
-            try:
-                connection = self._store.clone()
-            except AttributeError:
-                raise InvalidPipeline(
-                    'the stores of this version of PyTorch cannot be cloned: update it, or pass `ends="alone"` and take the same number of '
-                    "batches on all ranks"
-                ) from None
+            connection = self._store.clone()
             connection.set_timeout(_LONG)
         return Client(self._idle, connection, self._below(prefix, connection))
 
@@ -84,13 +80,10 @@ class Client:
     """A connection to the store, whose keys begin with a prefix."""
 
     def __init__(self, idle: list[Any], connection: Any, store: Any) -> None:
-        #: Number of requests.
-        self.requests = 0
         self._idle, self._connection, self._store = idle, connection, store
 
     def ask(self, request: tuple[Any, ...]) -> Any:
         """Answer of the store to a request."""
-        self.requests += 1
         try:
             return getattr(self._store, request[0])(*request[1:])
         except Exception as error:
@@ -211,11 +204,6 @@ class Agreement:
     def ended_by(self) -> int | None:
         """Rank that was the first without a further batch."""
         return None if self._loop.stop is None else self._loop.stop.rank
-
-    @property
-    def requests(self) -> int:
-        """Number of requests that the loop's thread has sent to the store."""
-        return self._client.requests
 
     def compare(self, state: str) -> None:
         """Raises InvalidPipeline unless this rank reads the same pipeline and the same data as the first one that has called this method."""
