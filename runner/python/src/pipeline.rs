@@ -82,6 +82,14 @@ pub(crate) struct Running {
     is_running: Arc<AtomicBool>,
 }
 
+/// What a loop has waited for.
+enum Waited {
+    Batch(Collated),
+    Over,
+    /// The batch is not needed any more.
+    Needless,
+}
+
 #[pymethods]
 impl Loader {
     /// Checks a document with its stores and modules. `device` is the target of all transfers; `local_rank` is the GPU for
@@ -384,8 +392,10 @@ impl Loader {
 
 #[pymethods]
 impl Running {
-    /// Next batch; `None` after the last. Waits without the GIL, and handles Ctrl-C.
-    fn next(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+    /// Next batch; `None` after the last, or once `is_needless` returns true while the loop waits for it. Waits without the GIL, and
+    /// handles Ctrl-C.
+    #[pyo3(signature = (is_needless = None))]
+    fn next(&self, py: Python<'_>, is_needless: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Batch>> {
         self.home.check()?;
         logs::flush_to_python(py)?;
         if self.is_closed.load(Ordering::Acquire) {
@@ -394,9 +404,10 @@ impl Running {
         let waiting = locked(&self.waiting).pop_front();
         let batch = match waiting {
             Some(batch) => batch,
-            None => match self.take(py)? {
-                Some(batch) => batch,
-                None => return self.end(py).map(|()| None),
+            None => match self.take(py, is_needless)? {
+                Waited::Batch(batch) => batch,
+                Waited::Over => return self.end(py).map(|()| None),
+                Waited::Needless => return Ok(None),
             },
         };
         match self.held.lease(py, self.max_held) {
@@ -416,6 +427,12 @@ impl Running {
     #[getter]
     fn first_epoch(&self) -> u32 {
         self.start.first_epoch()
+    }
+
+    /// True once the run has ended.
+    #[getter]
+    fn has_ended(&self) -> bool {
+        self.last.get().is_some()
     }
 
     /// True once the loop has closed the run.
@@ -490,16 +507,19 @@ impl Running {
     }
 
     /// Takes the next batch from the queue.
-    fn take(&self, py: Python<'_>) -> PyResult<Option<Collated>> {
+    fn take(&self, py: Python<'_>, is_needless: Option<&Bound<'_, PyAny>>) -> PyResult<Waited> {
         loop {
             match py.detach(|| self.handle.take(SLICE)) {
-                Taken::Item(Item::Collated(batch)) => return Ok(Some(batch)),
+                Taken::Item(Item::Collated(batch)) => return Ok(Waited::Batch(batch)),
                 // A pipeline that ends in `collate` delivers collated batches only.
                 Taken::Item(Item::Sample(_) | Item::Batch(_)) => {}
-                Taken::Over => return Ok(None),
+                Taken::Over => return Ok(Waited::Over),
                 Taken::NotYet => {
                     logs::flush_to_python(py)?;
                     py.check_signals()?;
+                    if is_needless.map_or(Ok(false), |ask| ask.call0()?.is_truthy())? {
+                        return Ok(Waited::Needless);
+                    }
                 }
             }
         }

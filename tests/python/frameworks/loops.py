@@ -17,10 +17,12 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import penstock
 import torch
 import torch.distributed
+from penstock._together import Board
 from photos import modules
 
 COUNT, BATCH = 600, 4
@@ -116,6 +118,12 @@ def left(folder: Path, rank: int, leave: Callable[[], bool]) -> Any:
     except penstock.PenstockError as error:
         return {"steps": count, "error": str(error), "at": time.time()}
     return {"steps": count, "at": time.time()}
+
+
+def apart(folder: Path, rank: int, train: Callable[[Path, int], Any]) -> Any:
+    """Trains as ranks of several machines do, which share no memory."""
+    with mock.patch("penstock._together.Board", side_effect=OSError("on another machine") if rank % 2 else None, wraps=Board):
+        return train(folder, rank)
 
 
 def fail() -> bool:
@@ -218,6 +226,8 @@ CASES: dict[str, Callable[[Path, int], Any]] = {
     **{kind: lambda folder, rank, kind=kind: epochs(kind, folder, rank) for kind in ("ordered", "filter", "pack", "failures")},
     "break": lambda folder, rank: left(folder, rank, lambda: False),
     "exception": excepted,
+    "filter-apart": lambda folder, rank: apart(folder, rank, CASES["filter"]),
+    "break-apart": lambda folder, rank: apart(folder, rank, CASES["break"]),
     "killed": killed,
     "validated": lambda folder, rank: validated(folder, rank, rank=0, world=1),
     "validated-alone": validated,

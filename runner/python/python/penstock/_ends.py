@@ -2,12 +2,14 @@
 
 A rank comes to a step once its loop asks for it and its batch is there: it sets a key. The step is handed out when the keys of all ranks are
 set, so no rank is in a step that another one does not take. A rank that has no more batches, fails or leaves its loop writes that down, once
-for all ranks, instead of coming to the step: nobody gets that step.
+for all ranks, instead of coming to the step: nobody gets that step. Ranks of one machine come to the steps behind the first one on a board,
+memory that they share, without a request to the store.
 
     STEP/RANK   the rank has come to the step
     STEP        all ranks have come to it: written by rank 0 for the others, if there are many
     stop        the first rank that has not come to a step, and why
     seen/RANK   the rank has read `stop`
+    board/WHERE name of the memory that the ranks of a machine share
     facts       state of the first rank at its begin, with which the others compare theirs
     begun/RANK  the rank has begun the loop, and the process in which it runs
     leader/RANK the process that comes to the steps for a rank, if several ones read its share
@@ -19,7 +21,7 @@ Each part of a rank is a generator of requests to the store, so that tests run t
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
+from collections.abc import Generator, MutableSequence
 from typing import Any, Literal, NamedTuple
 
 # Largest number of ranks of which each one waits for all others by itself.
@@ -71,6 +73,11 @@ class Loop:
         #: Set once this rank has told whether it has a further batch, and once it asks for no further step.
         self._has_told = False
         self._has_left = False
+        #: What each rank has written that shares memory with this one: one more than the number of steps that it has come to. 0 for others.
+        self.board: MutableSequence[int] | None = None
+        self._machine = ""
+        #: True once all ranks are known to share the memory; the keys of further steps are not set.
+        self.is_shared = False
         #: Number of steps whose keys are removed.
         self._cleared = 0
 
@@ -89,9 +96,19 @@ class Loop:
         if not self.follows:
             yield "set", f"begun/{self.rank}", process
 
+    def name_board(self, machine: str, own: str) -> Requests:
+        """Returns the name of the memory that the ranks of a machine share, which is `own` if this is the first one."""
+        self._machine = machine
+        return (yield "compare_set", f"board/{machine}", "", own)
+
+    def attach(self, board: MutableSequence[int]) -> None:
+        """Shares memory with other ranks from now on, before the first step."""
+        board[self.rank] = 1
+        self.board = board
+
     def compare(self, state: str) -> Requests:
-        """Asks for the state of the first rank, which is `state` if this is the first one."""
-        yield "compare_set", "facts", "", state
+        """Returns the state of the first rank, which is `state` if this is the first one."""
+        return (yield "compare_set", "facts", "", state)
 
     def lead(self, own: str) -> Requests:
         """Lets the first process that reads the share of this rank come to the steps, and the others follow."""
@@ -100,8 +117,26 @@ class Loop:
     def come(self) -> Requests:
         """Comes to the next step."""
         step, self.came = self.came, self.came + 1
-        if not self.follows:
+        if self.board is not None:
+            self.board[self.rank] = self.came + 1
+        if not self.follows and not self.is_shared:
             yield "set", f"{step}/{self.rank}", ""
+
+    def look(self) -> None:
+        """Looks at the board whether all ranks have come to the step of this one."""
+        if self.is_shared and not self.is_refused and self._lowest() > self.came:
+            self.complete = self.came
+
+    def late(self, step: int) -> Requests:
+        """Returns the ranks that have not come to a step."""
+        if self.is_shared:
+            assert self.board is not None
+            return [rank for rank, number in enumerate(self.board) if number < step + 2]
+        ranks = []
+        for rank in range(self.world):
+            if not (yield "check", [f"{step}/{rank}"]):
+                ranks.append(rank)
+        return ranks
 
     def end(self, reason: Reason, message: str = "", *, rank: int | None = None) -> Requests:
         """Ends the loops of all ranks, because a rank, by default this one, does not come to the next step."""
@@ -109,7 +144,8 @@ class Loop:
         step = self.came if self.is_given else self.came - 1
         stop = Stop(step, self.rank if rank is None else rank, reason, message[:_MAX_MESSAGE])
         self._has_left |= rank is None and reason != "over"
-        yield "compare_set", "stop", "", json.dumps(stop)
+        if self.stop is None:
+            yield "compare_set", "stop", "", json.dumps(stop)
         if self._has_left:
             yield from self.tell(has_more=False)
 
@@ -125,6 +161,10 @@ class Loop:
                 return
             self.complete = step + 1
             step += 1
+            # All ranks that share memory do so before they come to the first step.
+            self.is_shared = self._lowest() > 0
+            if self.is_shared:
+                return
 
     def stops(self) -> Requests:
         """Waits for the end of the loop."""
@@ -136,11 +176,9 @@ class Loop:
             yield from self.tell(has_more=False)
         # `steps` of another rank may end only once that rank knows which step it does not get.
         yield "set", f"seen/{self.rank}", ""
-        last = stop.step + 1
-        if self.came <= last:
-            yield "wait", [f"seen/{rank}" for rank in range(self.world)]
-            for step in range(self.came, last + 1):
-                yield "set", f"{step}/{self.rank}", ""
+        yield "wait", [f"seen/{rank}" for rank in range(self.world)]
+        for step in range(self.came, self._keys_end(stop)):
+            yield "set", f"{step}/{self.rank}", ""
 
     def bury(self, rank: int) -> Requests:
         """Does what `stops` would do for a rank whose process has ended; to be repeated while this rank looks at the others."""
@@ -151,7 +189,7 @@ class Loop:
             yield "compare_set", "verdict", "", "-1"
         yield "set", f"seen/{rank}", ""
         if (yield "check", [f"seen/{rank}" for rank in range(self.world)]):
-            for step in (self.stop.step, self.stop.step + 1):
+            for step in range(self.stop.step, self._keys_end(self.stop)):
                 yield "set", f"{step}/{rank}", ""
 
     def relay(self) -> Requests:
@@ -161,6 +199,8 @@ class Loop:
             yield "wait", self._keys(step)
             yield "set", f"{step}", ""
             step += 1
+            if self._lowest() > 0:
+                return
 
     @property
     def relays(self) -> bool:
@@ -182,17 +222,27 @@ class Loop:
 
     def clear(self) -> Requests:
         """Removes the keys of steps that all ranks got: those before the last one that all have come to."""
-        yield from self._clear(self.complete - 1)
+        yield from self._clear(min(self.complete - 1, 1) if self.is_shared else self.complete - 1)
 
     def forget(self) -> Requests:
         """Removes what is left in the store of a loop that all ranks have ended."""
         if self.stop is None or self.follows:
             return
-        yield from self._clear(self.stop.step + 2)
+        yield from self._clear(self._keys_end(self.stop))
         for key in ("seen", "begun", "leader"):
             yield "delete_key", f"{key}/{self.rank}"
         for key in ("stop", "facts", "verdict", "verdict/ranks") if self.rank == 0 else ():
             yield "delete_key", key
+        if self._machine:
+            yield "delete_key", f"board/{self._machine}"
+
+    def _lowest(self) -> int:
+        """Lowest number on the board; 0 unless all ranks share the memory."""
+        return 0 if self.board is None else min(self.board)
+
+    def _keys_end(self, stop: Stop) -> int:
+        """Number of the steps that have keys at the end of a loop: `steps` waits for one step more than those that all ranks got."""
+        return 1 if stop.step > 0 and self._lowest() > 0 else stop.step + 2
 
     def _clear(self, end: int) -> Requests:
         while self._cleared < end:

@@ -1,6 +1,6 @@
 """Types of the native part. Use `penstock`; names with an underscore are private to the package."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from os import PathLike
 from typing import Any, final
 
@@ -215,12 +215,18 @@ class Loader:
 class Running:
     """A run of a pipeline, drained by the training loop."""
 
-    def next(self) -> Batch | None:
-        """Next batch; `None` after the last. Waits without the GIL, and handles Ctrl-C."""
+    def next(self, is_needless: Callable[[], bool] | None = None) -> Batch | None:
+        """Next batch; `None` after the last, or once `is_needless` returns true while the loop waits for it. Waits without the GIL, and
+        handles Ctrl-C.
+        """
 
     @property
     def first_epoch(self) -> int:
         """Number of the first pass of the run."""
+
+    @property
+    def has_ended(self) -> bool:
+        """True once the run has ended."""
 
     @property
     def is_closed(self) -> bool:

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -257,16 +257,16 @@ class Pipeline:
     def _together(self, run: _penstock.Running, agreement: Agreement) -> Generator[Batch, None, int]:
         """Iterates over the batches of a run up to the last step that all ranks have, and returns their number."""
         with agreement:
-            while (batch := self._next(run)) is not None:
+            while (batch := self._next(run, agreement.is_needless)) is not None or not (run.has_ended or run.is_closed):
+                is_given = False
                 try:
                     if agreement.steps == 0:
-                        agreement.compare(run.state(1))
+                        agreement.compare(run.state(0 if batch is None else 1))
                     is_given = agreement.come()
-                except BaseException:
-                    run.take_back()
-                    raise
+                finally:
+                    if not is_given and batch is not None:
+                        run.take_back()
                 if not is_given:
-                    run.take_back()
                     del batch
                     self._cut(run, agreement)
                     return agreement.steps
@@ -280,8 +280,8 @@ class Pipeline:
             agreement.over()
             return agreement.steps
 
-    def _next(self, run: _penstock.Running) -> Batch | None:
-        batch = run.next()
+    def _next(self, run: _penstock.Running, is_needless: Callable[[], bool] | None = None) -> Batch | None:
+        batch = run.next(is_needless)
         if batch is not None and self._loader.epochs is None:
             self.epoch = batch.epoch + 1
         return batch
@@ -307,19 +307,19 @@ class Pipeline:
         Raises TypeError if it is not known: for endless runs, stages that hold samples, and modules that may make several samples from
         one, or whose manifest lacks `fan_out`.
         """
-        share = self._share()
         batches: int | None = 0
         if self._state is not None:
             state, force = self._state
-            batches = self._loader.batches(0, share, state=state, force=force)
-        if batches == 0:
-            # Of a state that leaves nothing, the iteration is the next pass.
-            if share not in self._lengths:
-                self._lengths[share] = self._loader.batches(0, share)
-            batches = self._lengths[share]
-        if batches is None:
-            raise TypeError("the source is read endlessly (`epochs` is null), so there is no last batch")
-        return batches
+            batches = self._loader.batches(0, self._share(), state=state, force=force)
+        # Of a state that leaves nothing, the iteration is the next pass.
+        return self._whole_length() if batches == 0 else _finite(batches)
+
+    def _whole_length(self) -> int:
+        """The same without the state that is loaded."""
+        share = self._share()
+        if share not in self._lengths:
+            self._lengths[share] = self._loader.batches(0, share)
+        return _finite(self._lengths[share])
 
     def __bool__(self) -> bool:
         """True for every pipeline, even one without batches."""
@@ -493,6 +493,12 @@ class Pipeline:
         """Parts of the pipeline, for a notebook; after a first run also figures, the verdict and a chart of readiness."""
         stats = None if self._run is None else self.stats()
         return pipeline_html(json.loads(self._loader.document), stats)
+
+
+def _finite(batches: int | None) -> int:
+    if batches is None:
+        raise TypeError("the source is read endlessly (`epochs` is null), so there is no last batch")
+    return batches
 
 
 def _log_warnings(pipeline: str, snapshot: dict[str, Any]) -> None:

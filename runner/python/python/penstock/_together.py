@@ -5,9 +5,11 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import mmap
 import os
 import socket
 import sys
+import tempfile
 import threading
 import time
 import uuid
@@ -26,6 +28,12 @@ _LOGGER = logging.getLogger("penstock")
 # Time between two looks at the ranks for which a loop waits, and for which an ended one waits, in seconds.
 _LOOK_S = 1.0
 _SHORT_LOOK_S = 0.05
+
+# Time for which a loop looks at shared memory without a pause, the part of the time waited so far that a pause takes afterwards, and the
+# longest pause, in seconds.
+_SPIN_S = 0.0002
+_PAUSE = 1 / 16
+_MAX_PAUSE_S = 0.005
 
 # Time after which a warning names the ranks for which a loop waits, in seconds.
 _WARN_S = 5.0
@@ -87,7 +95,7 @@ class Client:
         try:
             return getattr(self._store, request[0])(*request[1:])
         except Exception as error:
-            raise PenstockError(f"the store of the process group does not answer: {error}") from None
+            raise PenstockError(f"the store of the process group, usually in the process of rank 0, does not answer: {error}") from None
 
     def close(self) -> None:
         """Leaves the connection to another client."""
@@ -154,6 +162,25 @@ def _state_of(number: int) -> tuple[str, str]:
     return "R", ""
 
 
+class Board:
+    """Memory that processes of this machine share, with a number of 64 bits for each rank."""
+
+    def __init__(self, name: str, ranks: int) -> None:
+        folder = "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()
+        self._path = Path(folder) / f"penstock-{name}"
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            # Fails where there is no room, while a write to the mapping would end the process.
+            os.posix_fallocate(descriptor, 0, 8 * ranks)
+            self.numbers = memoryview(mmap.mmap(descriptor, 8 * ranks)).cast("q")
+        finally:
+            os.close(descriptor)
+
+    def unlink(self) -> None:
+        """Lets no further process share the memory, which ends with those that do."""
+        self._path.unlink(missing_ok=True)
+
+
 class Agreement:
     """Agreement of this process with the other ranks on the steps of one loop. As a context, it tells them if the loop is left early.
 
@@ -166,6 +193,7 @@ class Agreement:
         self._name = name
         self._group, self._prefix = group, prefix
         self._loop = Loop(rank, world, raises=raises)
+        self._board: Board | None = None
         #: Guards the fields, and tells of their changes.
         self._news = threading.Condition()
         self._error: PenstockError | None = None
@@ -175,9 +203,12 @@ class Agreement:
         self._process = os.getpid()
         self._client = group.client(prefix)
         self._timeout_s = group.timeout_s
+        process = Process.this()
         if group.size > world:
             self._run(self._loop.lead(uuid.uuid4().hex))
-        self._run(self._loop.begin(json.dumps(Process.this())))
+        else:
+            self._share_memory(process.machine)
+        self._run(self._loop.begin(json.dumps(process)))
         self._before, group.last[loops] = group.last.get(loops), self
         parts = [self._loop.steps(), self._loop.stops(), *([self._loop.relay()] if self._loop.relays else [])]
         self._threads = [self._start(self._drive, part) for part in parts]
@@ -192,6 +223,8 @@ class Agreement:
             if kind is not None:
                 is_failure = isinstance(error, PenstockError)
                 self.leave("failed" if is_failure else "left", str(error) if is_failure else "" if kind is GeneratorExit else kind.__name__)
+        except PenstockError as untold:
+            _LOGGER.warning("%s: the other ranks do not hear that this one leaves its loop: %s", self._name, untold)
         finally:
             self.close()
 
@@ -204,6 +237,11 @@ class Agreement:
     def ended_by(self) -> int | None:
         """Rank that was the first without a further batch."""
         return None if self._loop.stop is None else self._loop.stop.rank
+
+    def is_needless(self) -> bool:
+        """True if a batch that is not there yet would not be given to the loop, whatever it has."""
+        stop = self._loop.stop
+        return stop is not None and self._loop.came >= stop.step and not (self._loop.raises and stop.reason == "over")
 
     def compare(self, state: str) -> None:
         """Raises InvalidPipeline unless this rank reads the same pipeline and the same data as the first one that has called this method."""
@@ -223,7 +261,10 @@ class Agreement:
         Raises PenstockError if one has failed or has left its loop.
         """
         self._run(self._loop.come())
-        self._wait(lambda: self._loop.is_given or self._loop.is_refused)
+        if self._loop.is_shared:
+            self._look()
+        else:
+            self._wait(lambda: self._loop.is_given or self._loop.is_refused)
         if self._loop.is_given:
             return True
         stop = self._loop.stop
@@ -270,6 +311,18 @@ class Agreement:
     def close(self) -> None:
         """Ends the look at the other ranks, soon."""
         self._is_closed.set()
+        if self._board is not None:
+            self._board.unlink()
+
+    def _share_memory(self, machine: str) -> None:
+        """Shares memory with the ranks of this machine, if that is possible."""
+        name = self._run(self._loop.name_board(machine, uuid.uuid4().hex)).decode()
+        try:
+            self._board = Board(name, self._loop.world)
+        except (OSError, AttributeError) as error:
+            _LOGGER.debug("%s: the ranks share no memory, and agree through the store alone: %s", self._name, error)
+        else:
+            self._loop.attach(self._board.numbers)
 
     def _told(self, stop: Stop) -> str:
         """Reason why the loop gets no further step."""
@@ -298,8 +351,23 @@ class Agreement:
                 assert self._error is not None
                 raise self._error
 
+    def _look(self) -> None:
+        """Lets the loop's thread look at the shared memory until all ranks have come to its step."""
+        self._waits_since = since = time.monotonic()
+        try:
+            while True:
+                self._loop.look()
+                if self._loop.is_given or self._loop.is_refused:
+                    return
+                if self._error is not None:
+                    raise self._error
+                waited = time.monotonic() - since
+                time.sleep(0 if waited < _SPIN_S else min(waited * _PAUSE, _MAX_PAUSE_S))
+        finally:
+            self._waits_since = None
+
     def _run(self, requests: Requests) -> Any:
-        """Sends requests from the loop's thread, and returns the last answer."""
+        """Sends requests from the loop's thread, and returns what they lead to."""
         return self._send(requests, self._client)
 
     def _send(self, requests: Requests, client: Client) -> Any:
@@ -308,8 +376,8 @@ class Agreement:
             with self._news:
                 try:
                     request = requests.send(answer)
-                except StopIteration:
-                    return answer
+                except StopIteration as end:
+                    return end.value
                 finally:
                     self._news.notify_all()
             answer = client.ask(request)
@@ -357,6 +425,8 @@ class Agreement:
                     self._send(self._before._loop.forget(), before)
                     before.close()
                 self._before = None
+            if self._loop.complete > 0 and self._board is not None:
+                self._board.unlink()
             self._send(self._loop.clear(), client)
             if not any(thread.is_alive() for thread in self._threads):
                 return
@@ -374,7 +444,7 @@ class Agreement:
                 for rank in ended:
                     self._send(self._loop.bury(rank), client)
                 continue
-            late = [rank for rank in range(self._loop.world) if not client.ask(("check", [f"{step}/{rank}"]))]
+            late = self._send(self._loop.late(step), client)
             if lost := [rank for rank in late if rank in ended]:
                 self._send(self._loop.bury(lost[0]), client)
             elif late and waited > self._timeout_s:
