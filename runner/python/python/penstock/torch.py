@@ -127,6 +127,10 @@ class DataLoader(torch.utils.data.DataLoader[dict[str, Any]]):
             self._batches._continues = loop.restarting and not loop.epoch_loop.batch_progress.is_last_batch
         return super().__iter__()
 
+    def __len__(self) -> int:
+        """Number of batches: the `len` of the pipeline. In Lightning, which counts on from the batches before a checkpoint, that of a whole pass."""
+        return len(self.pipeline) if _fit_loop(self) is None else self.pipeline._whole_length()
+
     def set_epoch(self, epoch: int) -> None:
         """Sets the pass over the source with which the next iteration begins; by default, the pass after the previous iteration."""
         self.pipeline.epoch = epoch
