@@ -51,6 +51,11 @@ enum Elements {
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Held {
+    /// True if fewer than `most` batches are held.
+    pub(crate) fn has_room(&self, most: usize) -> bool {
+        self.0.load(Ordering::Acquire) < most
+    }
+
     /// Waits until fewer than `most` batches are held, then counts one more. Fails after [`PATIENCE`].
     pub(crate) fn lease(&self, py: Python<'_>, most: usize) -> PyResult<Lease> {
         let clock = MonotonicClock::start();

@@ -423,6 +423,23 @@ impl Running {
         }
     }
 
+    /// Takes the next batch from the queue if it is there: true if `next` will return a batch without waiting, even if the run fails
+    /// meanwhile.
+    fn claim(&self, py: Python<'_>) -> PyResult<bool> {
+        self.home.check()?;
+        if self.is_closed.load(Ordering::Acquire) || !self.held.has_room(self.max_held) {
+            return Ok(false);
+        }
+        if !locked(&self.waiting).is_empty() {
+            return Ok(true);
+        }
+        let Taken::Item(Item::Collated(batch)) = py.detach(|| self.handle.take(Duration::ZERO)) else {
+            return Ok(false);
+        };
+        locked(&self.waiting).push_back(batch);
+        Ok(true)
+    }
+
     /// Number of the first pass of the run.
     #[getter]
     fn first_epoch(&self) -> u32 {

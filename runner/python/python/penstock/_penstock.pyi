@@ -220,6 +220,11 @@ class Running:
         handles Ctrl-C.
         """
 
+    def claim(self) -> bool:
+        """Takes the next batch from the queue if it is there: true if `next` will return a batch without waiting, even if the run fails
+        meanwhile.
+        """
+
     @property
     def first_epoch(self) -> int:
         """Number of the first pass of the run."""

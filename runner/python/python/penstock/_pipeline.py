@@ -257,12 +257,21 @@ class Pipeline:
     def _together(self, run: _penstock.Running, agreement: Agreement) -> Generator[Batch, None, int]:
         """Iterates over the batches of a run up to the last step that all ranks have, and returns their number."""
         with agreement:
-            while (batch := self._next(run, agreement.is_needless)) is not None or not (run.has_ended or run.is_closed):
+            while True:
+                # The ranks come to a step before they make its batch, so that none waits while another one makes it.
+                comes_early = agreement.steps > 0 and run.claim()
+                if comes_early:
+                    agreement.come()
+                batch = self._next(run, agreement.is_needless)
+                if batch is None and (run.has_ended or run.is_closed):
+                    break
                 is_given = False
                 try:
                     if agreement.steps == 0:
                         agreement.compare(run.state(0 if batch is None else 1))
-                    is_given = agreement.come()
+                    if not comes_early:
+                        agreement.come()
+                    is_given = agreement.gets_step()
                 finally:
                     if not is_given and batch is not None:
                         run.take_back()

@@ -256,11 +256,14 @@ class Agreement:
                 what = str(error).rpartition(": ")[2]
                 raise InvalidPipeline(f"rank {self._loop.rank} does not read what another rank of the loop reads: {what}") from None
 
-    def come(self) -> bool:
-        """Comes to the next step, and waits for the others. Returns false if one of them has no further batch, so that nobody gets the step.
-        Raises PenstockError if one has failed or has left its loop.
-        """
+    def come(self) -> None:
+        """Comes to the next step."""
         self._run(self._loop.come())
+
+    def gets_step(self) -> bool:
+        """Waits for the others at the step that this rank has come to. Returns false if one of them has no further batch, so that nobody gets
+        the step. Raises PenstockError if one has failed or has left its loop.
+        """
         if self._loop.is_shared:
             self._look()
         else:
