@@ -117,6 +117,7 @@ pub fn predict_plan(
         is_warm: window.t0_s > 0.0,
         is_over: false,
         failures: &[],
+        machine: None,
     };
     let rate = window.queues.last().and_then(|queue| queue.figures.qps);
     let shape = PipelineShape::of(plan, machine.threads, Some(machine.cores.ceil() as u32));

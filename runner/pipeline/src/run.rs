@@ -230,12 +230,11 @@ impl RunFacts {
 
     /// Completes the engine's `view` to a snapshot.
     pub fn snapshot(&self, view: RunView) -> RunSnapshot {
-        let (mut verdict, verdicts) = {
-            let diagnosis = self.verdicts.lock();
-            (diagnosis.whole(&view.failures), diagnosis.spans())
-        };
         let machine = MachineReading::now().since(&self.machine);
-        verdict.evidence.extend(machine.and_then(|machine| machine.disturbance(core_share(&view.stages)?)));
+        let (verdict, verdicts) = {
+            let diagnosis = self.verdicts.lock();
+            (diagnosis.whole(&view.failures, machine.as_ref()), diagnosis.spans())
+        };
         let digest = |guest: &StageFactory| guest.module().digest().to_owned();
         let modules = self.watched.guests.iter().map(|(stage, guest)| (stage.clone(), digest(guest)));
         let counters = self.watched.guests.iter().map(|(stage, guest)| (stage.clone(), guest.counters()));
@@ -275,16 +274,6 @@ impl RunFacts {
         }
         .completed()
     }
-}
-
-/// Share of time in which the ops of all computing stages had a core; `None` if none of them has run.
-pub fn core_share(stages: &[StageRecord]) -> Option<f64> {
-    let computing =
-        stages.iter().filter(|stage| matches!(stage.kind, StageKindName::Wasm | StageKindName::Collate));
-    let (cpu_s, busy_s) = computing.fold((0.0, 0.0), |(cpu_s, busy_s), stage| {
-        (cpu_s + stage.task.cpu_s.unwrap_or(0.0), busy_s + stage.task.busy_s)
-    });
-    (busy_s > 0.0).then(|| cpu_s / busy_s)
 }
 
 impl Verdicts {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use penstock_pipeline::core_share;
 use penstock_types::figures::{FigureWindow, LedgerMovement, RunFigures, RunTotals, WindowKind};
 use penstock_types::run::{QueueRecord, RunDetail, RunId, RunSnapshot, RunState, StageRecord, Window};
 use penstock_types::series::{Level, Row, Timed};
@@ -181,15 +180,15 @@ fn measured(
         // The verdict treats a window in the past, and a window that starts after warm-up, like a run that has ended, because no
         // more rows can be added to the window.
         let is_over = is_over || is_past || was_warm;
-        Verdict::of_row(shape, &row, (was_warm, is_over), &snapshot.failures)
+        // The usage of the machine is known for the whole run only.
+        let machine = snapshot.machine.as_ref().filter(|_| kind == WindowKind::Steady);
+        Verdict::of_row(shape, &row, (was_warm, is_over), &snapshot.failures, machine)
     });
     let verdict = match kind {
         WindowKind::Steady if judged.as_ref().is_some_and(|found| found.kind == VerdictKind::TooLittle) => {
             return Ok(None);
         }
-        WindowKind::Steady => {
-            judged.map(|verdict| disturbed(verdict, snapshot)).or_else(|| snapshot.verdict.clone())
-        }
+        WindowKind::Steady => judged.or_else(|| snapshot.verdict.clone()),
         _ => judged,
     };
     let Window { t0_s, t1_s, mut stages, mut queues, .. } = layout.window(&row);
@@ -241,8 +240,9 @@ fn whole(snapshot: &RunSnapshot, layout: &Layout) -> Measured {
             is_warm: false,
             is_over: snapshot.state.is_over(),
             failures: &snapshot.failures,
+            machine: snapshot.machine.as_ref(),
         };
-        disturbed(Verdict::of(shape, measured), snapshot)
+        Verdict::of(shape, measured)
     });
     Measured {
         window: FigureWindow { kind: WindowKind::Whole, from_s: 0.0, to_s: snapshot.elapsed_s },
@@ -252,13 +252,6 @@ fn whole(snapshot: &RunSnapshot, layout: &Layout) -> Measured {
         ledger: Some(LedgerMovement::from(&snapshot.ledger)),
         verdict: verdict.or_else(|| snapshot.verdict.clone()),
     }
-}
-
-/// Adds evidence of other load on the machine to a verdict.
-fn disturbed(mut verdict: Verdict, snapshot: &RunSnapshot) -> Verdict {
-    let machine = snapshot.machine.as_ref();
-    verdict.evidence.extend(machine.and_then(|machine| machine.disturbance(core_share(&snapshot.stages)?)));
-    verdict
 }
 
 /// Unit to whose multiples the bounds of a window of this length are rounded, in nanoseconds. Long windows are rounded to whole

@@ -77,12 +77,13 @@ impl MachineFigures {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn figures(process_cores: f64, busy_cores: f64) -> MachineFigures {
+    /// Figures of a machine of which only the use of the cores is known.
+    pub(crate) fn figures_of(cores: u32, process_cores: f64, busy_cores: f64) -> MachineFigures {
         MachineFigures {
-            cores: 4,
+            cores,
             process_cores,
             busy_cores: Some(busy_cores),
             process_rss_bytes: 0,
@@ -95,6 +96,10 @@ mod tests {
             sent_bytes_per_s: None,
             pressure: None,
         }
+    }
+
+    fn figures(process_cores: f64, busy_cores: f64) -> MachineFigures {
+        figures_of(4, process_cores, busy_cores)
     }
 
     #[test]

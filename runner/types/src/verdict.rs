@@ -10,6 +10,7 @@
 mod advice;
 mod diagnosis;
 mod judge;
+mod room;
 mod shape;
 mod slots;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use self::judge::Look;
 pub use self::shape::PipelineShape;
 pub(crate) use self::shape::StageWork;
 pub use self::slots::{SlotUse, ThreadUse};
+use crate::machine::MachineFigures;
 use crate::run::FailureGroup;
 use crate::series::Row;
 use crate::stats::{QueueFigures, TaskFigures};
@@ -49,6 +51,8 @@ pub struct Measured<'a> {
     pub is_over: bool,
     /// Failures, most frequent first; empty where they are not known.
     pub failures: &'a [FailureGroup],
+    /// Usage of process and machine in about this interval; `None` where it is not known.
+    pub machine: Option<&'a MachineFigures>,
 }
 
 /// Limiting factor of a pipeline in one interval, with evidence and advice.
@@ -152,8 +156,9 @@ impl Verdict {
         row: &Row,
         (is_warm, is_over): (bool, bool),
         failures: &[FailureGroup],
+        machine: Option<&MachineFigures>,
     ) -> Self {
-        shape.measured(row, (is_warm, is_over), failures, |measured| Self::of(shape, measured))
+        shape.measured(row, (is_warm, is_over), failures, machine, |measured| Self::of(shape, measured))
     }
 }
 

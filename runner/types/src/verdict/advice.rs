@@ -64,8 +64,11 @@ pub(super) fn advice(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -
         VerdictKind::Variance => deeper(look, limit).into_iter().chain(savings(look)).collect(),
         VerdictKind::Stage | VerdictKind::Storage => {
             let out_of_order = look.stage(limit).and_then(|(stage, slots)| completion_order(stage, slots));
-            let wider = wider(look);
-            out_of_order.into_iter().chain(wider).chain(faster(look, kind, limit)).collect()
+            out_of_order
+                .into_iter()
+                .chain(full(look).or_else(|| wider(look)))
+                .chain(faster(look, kind, limit))
+                .collect()
         }
         VerdictKind::Threads => threads(look, limit),
         VerdictKind::Permits => {
@@ -95,17 +98,28 @@ fn wanted(look: &Look<'_>) -> f64 {
     ratio.filter(|ratio| ratio.is_finite()).map_or(MOST, |ratio| ratio.clamp(1.0, MOST))
 }
 
+/// The same, as far as the threads and cores have room for more work.
+fn reachable(look: &Look<'_>) -> f64 {
+    wanted(look).min(look.room())
+}
+
 /// Goal of a suggestion, as the end of its sentence: the rate that the consumer could take, or up to `more` times the current rate.
 fn wanted_in_words(look: &Look<'_>, more: f64) -> String {
-    match look.demand().filter(|_| more < MOST) {
+    match look.demand().filter(|_| more < MOST && more >= wanted(look)) {
         Some(demand) => format!("for the {} that the consumer could take", demanded(look, demand)),
-        None => format!("to get up to {more:.0} times the rate"),
+        None if more.fract() < 0.05 => format!("to get up to {more:.0} times the rate"),
+        None => format!("to get up to {more:.1} times the rate, for which threads and cores have room"),
     }
+}
+
+/// States which resource leaves no room for more work.
+fn full(look: &Look<'_>) -> Option<Advice> {
+    look.full().map(|text| rate(text, Vec::new()))
 }
 
 /// Suggests more slots for every stage that could not sustain the wanted rate, and the threads these slots need.
 fn wider(look: &Look<'_>) -> Option<Advice> {
-    let more = wanted(look);
+    let more = reachable(look);
     // Further tasks would only wait for permits.
     let may_grow = |(place, stage): &(usize, &StageTraits)| stage.may_grow && !look.waits_for_permits(*place);
     let stages = look.shape.stages.iter().enumerate().filter(may_grow);
@@ -171,16 +185,16 @@ fn more_reads(stage: &StageTraits, wanted: u64) -> Option<String> {
 /// Number of threads needed for `more` times the rate, if the run has fewer and the machine allows them.
 fn enough_threads(look: &Look<'_>, more: f64) -> Option<u32> {
     let least = look.threads?.least_for(more);
-    let most = look.shape.cores.filter(|_| look.shape.computes_only()).unwrap_or(crate::spec::Threads::MOST);
-    Some(least.min(most)).filter(|threads| *threads > look.shape.threads)
+    Some(least.min(look.most_threads())).filter(|threads| *threads > look.shape.threads)
 }
 
 fn threads(look: &Look<'_>, limit: Option<Limit>) -> Vec<Advice> {
-    let more = wanted(look);
+    let more = reachable(look);
     // Threads beyond the number of slots of all stages would never run an op.
     let on_threads = look.shape.stages.iter().filter(|stage| stage.work.is_on_thread());
     let slots = on_threads.fold(0_u32, |sum, stage| sum.saturating_add(stage.concurrency));
-    let wanted = enough_threads(look, more).map(|threads| threads.min(slots));
+    let full = full(look);
+    let wanted = enough_threads(look, more).map(|threads| threads.min(slots)).filter(|_| full.is_none());
     let wider = wanted.filter(|threads| *threads > look.shape.threads).map(|threads| {
         let text = format!(
             "Raise `threads` from {} to {threads}, {}.",
@@ -189,13 +203,7 @@ fn threads(look: &Look<'_>, limit: Option<Limit>) -> Vec<Advice> {
         );
         rate(text, vec![setting(Pointer::ROOT.key("threads"), threads)])
     });
-    let full = wider.is_none().then(|| {
-        rate(
-            "The machine has no more cores for more threads: make the ops cheaper, or use more machines.",
-            Vec::new(),
-        )
-    });
-    wider.into_iter().chain(full).chain(faster(look, VerdictKind::Stage, limit)).collect()
+    full.into_iter().chain(wider).chain(faster(look, VerdictKind::Stage, limit)).collect()
 }
 
 /// Suggests the order of completion where a slow task delays the results of later tasks.

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use super::judge::{Limit, Look};
 use super::{Measured, PipelineShape, Verdict, VerdictKind, VerdictSpan, words};
+use crate::machine::MachineFigures;
 use crate::run::FailureGroup;
 use crate::series::Row;
 use crate::stats::{BookRow, QueueSums, TaskSums};
@@ -102,7 +103,7 @@ impl Diagnosis {
             Some(span) if span.kind != VerdictKind::TooLittle => span.to_s = to_s,
             _ => {
                 let kind = VerdictKind::TooLittle;
-                let sentence = self.figures(&self.all(), false, &[], |measured| {
+                let sentence = self.figures(&self.all(), false, |measured| {
                     words::sentence(&Look::at(&self.shape, measured), kind, None)
                 });
                 self.spans.pop_back();
@@ -120,12 +121,12 @@ impl Diagnosis {
 
     /// Verdict of the whole run so far. Excludes the warm-up, which ends with the first item, as soon as the time after it is
     /// sufficient.
-    pub fn whole(&self, failures: &[FailureGroup]) -> Verdict {
-        let warm = self.verdict(&self.warm, true, failures);
+    pub fn whole(&self, failures: &[FailureGroup], machine: Option<&MachineFigures>) -> Verdict {
+        let warm = self.verdict(&self.warm, true, failures, machine);
         if warm.kind != VerdictKind::TooLittle {
             return warm;
         }
-        self.verdict(&self.all(), false, failures)
+        self.verdict(&self.all(), false, failures, machine)
     }
 
     /// Spans of verdicts, oldest first, without gaps; at most the last hundred. The last one may continue.
@@ -138,23 +139,23 @@ impl Diagnosis {
         self.spans.back()
     }
 
-    fn verdict(&self, row: &Row, is_warm: bool, failures: &[FailureGroup]) -> Verdict {
-        self.figures(row, is_warm, failures, |measured| Verdict::of(&self.shape, measured))
-    }
-
-    fn figures<T>(
+    fn verdict(
         &self,
         row: &Row,
         is_warm: bool,
         failures: &[FailureGroup],
-        then: impl FnOnce(Measured<'_>) -> T,
-    ) -> T {
-        self.shape.measured(row, (is_warm, self.is_over), failures, then)
+        machine: Option<&MachineFigures>,
+    ) -> Verdict {
+        Verdict::of_row(&self.shape, row, (is_warm, self.is_over), failures, machine)
+    }
+
+    fn figures<T>(&self, row: &Row, is_warm: bool, then: impl FnOnce(Measured<'_>) -> T) -> T {
+        self.shape.measured(row, (is_warm, self.is_over), &[], None, then)
     }
 
     /// Judges a complete window.
     fn judge(&mut self, window: &Row) {
-        let found = VerdictSpan::from(self.verdict(window, true, &[]));
+        let found = VerdictSpan::from(self.verdict(window, true, &[], None));
         let Some(standing) = self.spans.back_mut() else { return };
         if (standing.kind, &standing.stage) == (found.kind, &found.stage) {
             standing.sentence = found.sentence;
@@ -180,7 +181,7 @@ impl Diagnosis {
 
     /// True if one window suffices: the current limit has slack, and the new one has none.
     fn is_decisive(&self, window: &Row, standing: &VerdictSpan, next: &VerdictSpan) -> bool {
-        self.figures(window, true, &[], |measured| {
+        self.figures(window, true, |measured| {
             let look = Look::at(&self.shape, measured);
             let in_use = |span: &VerdictSpan| self.limit(span).map(|limit| look.in_use(limit));
             in_use(standing).is_some_and(|share| share < SLACK)
@@ -211,7 +212,7 @@ impl Diagnosis {
     /// Ends the last span. A run that was too short for a window gets the verdict of the whole run.
     fn end(&mut self, t1: u64) {
         if self.spans.back().is_none_or(|span| span.kind == VerdictKind::TooLittle) {
-            let whole = VerdictSpan::from(self.whole(&[]));
+            let whole = VerdictSpan::from(self.whole(&[], None));
             self.move_to(VerdictSpan { to_s: t1 as f64 / 1e9, ..whole });
         }
         self.spans.retain(|span| span.to_s > span.from_s);

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Measured;
 use crate::fault::Pointer;
+use crate::machine::MachineFigures;
 use crate::manifest::Mode;
 use crate::plan::{ConsumerPlan, Flow, Plan, StageKind, StagePlan, Unit};
 use crate::policy::Order;
@@ -135,6 +136,7 @@ impl PipelineShape {
         row: &Row,
         (is_warm, is_over): (bool, bool),
         failures: &[FailureGroup],
+        machine: Option<&MachineFigures>,
         then: impl FnOnce(Measured<'_>) -> T,
     ) -> T {
         let stages: Vec<TaskFigures> = row.stages.iter().map(TaskRow::figures).collect();
@@ -149,6 +151,7 @@ impl PipelineShape {
             is_warm,
             is_over,
             failures,
+            machine,
         })
     }
 

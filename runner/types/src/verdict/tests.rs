@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::fault::Pointer;
+use crate::machine::tests::figures_of;
 use crate::plan::{Known, Plan};
 use crate::spec::read_value;
 use crate::stats::{QueueFigures, TaskFigures};
@@ -101,7 +102,15 @@ fn figures(
     (done, queues)
 }
 
-fn judged(shape: &PipelineShape, (stages, queues): &(Vec<TaskFigures>, Vec<QueueFigures>)) -> Verdict {
+fn judged(shape: &PipelineShape, figures: &(Vec<TaskFigures>, Vec<QueueFigures>)) -> Verdict {
+    judged_on(shape, figures, None)
+}
+
+fn judged_on(
+    shape: &PipelineShape,
+    (stages, queues): &(Vec<TaskFigures>, Vec<QueueFigures>),
+    machine: Option<&MachineFigures>,
+) -> Verdict {
     Verdict::of(
         shape,
         Measured {
@@ -113,6 +122,7 @@ fn judged(shape: &PipelineShape, (stages, queues): &(Vec<TaskFigures>, Vec<Queue
             is_warm: true,
             is_over: true,
             failures: &[],
+            machine,
         },
     )
 }
@@ -424,6 +434,67 @@ fn no_more_threads_are_advised_than_the_machine_has_cores() {
     );
 }
 
+/// Two computing stages on two threads: `preprocess` in both of its slots, and `collate` in little of its only one.
+fn crowded(cores: u32, threads: u32) -> (PipelineShape, (Vec<TaskFigures>, Vec<QueueFigures>)) {
+    let mut shape = pipeline(json!([sleep("preprocess", 2), sleep("collate", 1)]));
+    (shape.threads, shape.cores) = (threads, Some(cores));
+    for stage in &mut shape.stages {
+        stage.work = StageWork::Computing;
+    }
+    let mut run = at_rest(&shape, 20.0);
+    occupy(&mut run.0[0], 2, [0.96, 0.03, 0.0, 0.0]);
+    occupy(&mut run.0[1], 1, [0.07, 0.3, 0.0, 0.0]);
+    for task in &mut run.0 {
+        task.cpu_s = Some(task.busy_s);
+    }
+    starve(&mut run.1, [0.0, 0.6, 0.9, 0.9]);
+    (shape, run)
+}
+
+#[test]
+fn no_concurrency_is_advised_while_no_thread_or_core_is_free() {
+    let raised = |verdict: &Verdict| {
+        let settings = verdict.advice.iter().flat_map(|advice| &advice.set);
+        settings.map(|setting| setting.pointer.as_str().to_owned()).collect::<Vec<_>>()
+    };
+    let (shape, run) = crowded(2, 2);
+    let verdict = judged(&shape, &run);
+    assert_eq!(found(&verdict), (VerdictKind::Stage, Some("1:preprocess")));
+    assert_eq!(raised(&verdict), [""; 0]);
+    assert_eq!(
+        verdict.advice[0].text,
+        "No core is free for more work. Of the 2 cores, the ops of this run use 2.0: make the ops cheaper, or use more cores."
+    );
+    // Sixteen cores have room for more threads.
+    let (shape, run) = crowded(16, 2);
+    assert!(raised(&judged(&shape, &run)).contains(&"/threads".to_owned()));
+
+    // Other processes use all but the cores of this one, whose ops had a core for 40 % of their time.
+    let (shape, mut run) = crowded(2, 2);
+    for task in &mut run.0 {
+        task.cpu_s = Some(0.4 * task.busy_s);
+    }
+    let machine = figures_of(2, 0.85, 2.0);
+    let verdict = judged_on(&shape, &run, Some(&machine));
+    assert_eq!(raised(&verdict), [""; 0]);
+    assert_eq!(
+        verdict.advice[0].text,
+        "No core is free for more work. Of the 2 cores, the ops of this run use 0.8, the rest of this process, such as other runs, 0.0, other \
+         processes 1.2: end what else runs on the machine, make the ops cheaper, or use more cores."
+    );
+    // Half a core is free, so that the rate can grow by 40 %.
+    let half_free = MachineFigures { cores: 4, process_cores: 1.25, busy_cores: Some(3.5), ..machine };
+    let shape = PipelineShape { cores: Some(4), ..shape };
+    let verdict = judged_on(&shape, &run, Some(&half_free));
+    assert!(
+        verdict.advice[0]
+            .text
+            .ends_with("to get up to 1.4 times the rate, for which threads and cores have room."),
+        "{:?}",
+        verdict.advice
+    );
+}
+
 #[test]
 fn failing_samples_are_the_limit_when_they_would_have_sufficed() {
     let shape = pipeline(json!([{ "aggregate": { "size": 4 } }, sleep("decode", 1)]));
@@ -452,6 +523,7 @@ fn failing_samples_are_the_limit_when_they_would_have_sufficed() {
         is_warm: false,
         is_over: true,
         failures: &[],
+        machine: None,
     };
     assert_eq!(found(&Verdict::of(&shape, cold)), (VerdictKind::Failures, Some("2:decode")));
 }
@@ -513,6 +585,7 @@ fn little_or_nothing_delivered_is_not_judged() {
             is_warm,
             is_over,
             failures: &[],
+            machine: None,
         };
         Verdict::of(&shape, measured).sentence
     };

@@ -82,7 +82,7 @@ pub(super) fn sentence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>)
     }
 }
 
-/// Evidence of the verdict: two to five lines.
+/// Evidence of the verdict: two to six lines.
 pub(super) fn evidence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -> Vec<String> {
     if look.rate().is_none() || matches!(kind, VerdictKind::TooLittle) {
         return failures(look).into_iter().collect();
@@ -111,6 +111,7 @@ pub(super) fn evidence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>)
     }
     lines.extend(next(look, limit));
     lines.extend(failures(look));
+    lines.extend(look.measured.machine.and_then(|machine| machine.disturbance(look.core_share()?)));
     lines
 }
 

@@ -111,10 +111,10 @@ fn a_limit_with_slack_is_replaced_at_once_by_one_without() {
 fn warm_up_does_not_count_against_loading() {
     let mut diagnosis = run();
     let at = follow(&mut diagnosis, &[Phase::Silent; 20], 0);
-    assert_eq!(diagnosis.whole(&[]).kind, VerdictKind::TooLittle);
+    assert_eq!(diagnosis.whole(&[], None).kind, VerdictKind::TooLittle);
     assert_eq!(diagnosis.current().unwrap().sentence, "Not warmed up yet: nothing has been delivered.");
     follow(&mut diagnosis, &[Phase::Fed; 3], at);
-    let whole = diagnosis.whole(&[]);
+    let whole = diagnosis.whole(&[], None);
     assert_eq!((whole.kind, whole.consumer_wait, whole.from_s), (VerdictKind::Consumer, Some(0.0), 20.25));
     assert_eq!(moves(&diagnosis)[1].0, 20.25);
 }
@@ -125,7 +125,7 @@ fn a_run_without_a_complete_window_gets_one_verdict_for_all_of_it() {
     let (stages, queues) = sums(Phase::First);
     diagnosis.add(STRETCH, &stages, &queues, &[], false);
     diagnosis.add(2 * STRETCH, &stages, &queues, &[], true);
-    let whole = diagnosis.whole(&[]);
+    let whole = diagnosis.whole(&[], None);
     assert_eq!((whole.kind, whole.stage.as_deref()), (VerdictKind::Stage, Some("1:a")));
     let last = diagnosis.spans().pop().unwrap();
     assert_eq!((last.sentence, last.to_s), (whole.sentence, 0.5));

@@ -1,0 +1,83 @@
+//! Room for more work: worker threads and cores that are not in use.
+
+use super::judge::Look;
+use super::shape::StageWork;
+use crate::spec::Threads;
+
+/// Factor by which work must be able to grow for more tasks to help.
+const FULL: f64 = 1.05;
+
+impl Look<'_> {
+    /// Factor by which the work on threads can grow, at least 1; infinite for pipelines without such work.
+    pub(super) fn room(&self) -> f64 {
+        self.room_on_threads().min(self.room_on_cores()).max(1.0)
+    }
+
+    /// Largest number of worker threads that brings a gain.
+    pub(super) fn most_threads(&self) -> u32 {
+        let most = self.shape.cores.filter(|_| self.shape.computes_only()).unwrap_or(Threads::MOST);
+        most.max(self.shape.threads)
+    }
+
+    /// Share of time in which computing ops had a core; `None` if none has run.
+    pub(super) fn core_share(&self) -> Option<f64> {
+        let (cpu_s, busy_s) = self.computing().fold((0.0, 0.0), |(cpu_s, busy_s), task| {
+            (cpu_s + task.cpu_s.unwrap_or(0.0), busy_s + task.busy_s)
+        });
+        (busy_s > 0.0).then(|| cpu_s / busy_s)
+    }
+
+    /// Resource that leaves no room for more work, who uses it, and what would make room; `None` if there is room.
+    pub(super) fn full(&self) -> Option<String> {
+        let relief = "make the ops cheaper, or use more cores";
+        if self.room_on_cores() < FULL {
+            let cores = self.shape.cores?;
+            let ops = self.ops_cores();
+            let mut used = vec![format!("the ops of this run use {ops:.1}")];
+            let mut relief = relief.to_owned();
+            if let Some(machine) = self.measured.machine {
+                let rest = (machine.process_cores - ops).max(0.0);
+                used.push(format!("the rest of this process, such as other runs, {rest:.1}"));
+                let others = machine.others_cores().unwrap_or(0.0);
+                used.push(format!("other processes {others:.1}"));
+                if others.max(rest) >= 0.1 {
+                    relief = format!("end what else runs on the machine, {relief}");
+                }
+            }
+            return Some(format!(
+                "No core is free for more work. Of the {cores} cores, {}: {relief}.",
+                used.join(", ")
+            ));
+        }
+        let threads = self.threads.filter(|_| self.room_on_threads() < FULL)?;
+        Some(format!(
+            "No worker thread is free for more work, and more threads than cores bring no gain. Ops of this run use {:.1} of the {} threads: \
+             {relief}.",
+            threads.busy, threads.threads
+        ))
+    }
+
+    fn room_on_threads(&self) -> f64 {
+        self.threads.map_or(f64::INFINITY, |threads| f64::from(self.most_threads()) / threads.busy)
+    }
+
+    fn room_on_cores(&self) -> f64 {
+        let ops = self.ops_cores();
+        let (Some(cores), true) = (self.shape.cores, ops > 0.0) else { return f64::INFINITY };
+        let machine = self.measured.machine;
+        let own = machine.map_or(ops, |machine| machine.process_cores.max(ops));
+        let others = machine.and_then(|machine| machine.others_cores()).unwrap_or(0.0);
+        (f64::from(cores) - others) / own
+    }
+
+    /// Cores that computing ops used, on average.
+    fn ops_cores(&self) -> f64 {
+        let used = |cpu_s: f64, elapsed_s: f64| if elapsed_s > 0.0 { cpu_s / elapsed_s } else { 0.0 };
+        self.computing().map(|task| used(task.cpu_s.unwrap_or(task.busy_s), task.elapsed_s)).sum()
+    }
+
+    fn computing(&self) -> impl Iterator<Item = &crate::stats::TaskFigures> {
+        let stages = self.shape.stages.iter().zip(self.measured.stages);
+        stages.filter(|(stage, _)| stage.work == StageWork::Computing).map(|(_, task)| task)
+    }
+}
