@@ -136,8 +136,9 @@ fn a_state_that_does_not_fit_is_refused() {
 fn a_state_that_no_run_has_written_is_refused_with_what_was_found() {
     let folder = Folder::new();
     let state = folder.join("state.json");
-    let document = folder
-        .document(&json!({ "source": { "range": { "count": 1_000, "epochs": 2 } }, "stages": [], "interval_s": 0.1 }));
+    let document = folder.document(
+        &json!({ "source": { "range": { "count": 1_000, "epochs": 2 } }, "stages": [], "interval_s": 0.1 }),
+    );
     let slow = Call::run(&document).json().set("/consumer={\"simulate\": {\"step_ms\": 5}}");
     with_state(slow, &state).argument("--for=300ms").finish().exits(0);
     let valid: Value = serde_json::from_slice(&std::fs::read(&state).unwrap()).unwrap();
@@ -146,8 +147,16 @@ fn a_state_that_no_run_has_written_is_refused_with_what_was_found() {
     for (place, value, reason) in [
         ("/first_epoch", json!(u32::MAX), "rank 0 has begun epoch 0, and the run began with 4294967295"),
         ("/ranks/0/epochs", begun, "has settled 18446744073709551615 positions of epoch 0"),
-        ("/ranks/0/epochs", json!([{ "epoch": 0, "frontier": 1_001 }]), "has settled 1001 positions of epoch 0"),
-        ("/ranks/0/epochs", json!([{ "epoch": 0, "frontier": 0, "settled": settled }]), "has settled 600000 positions"),
+        (
+            "/ranks/0/epochs",
+            json!([{ "epoch": 0, "frontier": 1_001 }]),
+            "has settled 1001 positions of epoch 0",
+        ),
+        (
+            "/ranks/0/epochs",
+            json!([{ "epoch": 0, "frontier": 0, "settled": settled }]),
+            "has settled 600000 positions",
+        ),
         ("/world", json!(u32::MAX), "rank 0 of 4294967295 has settled"),
         ("/ranks/0/settled/made", json!(u64::MAX), "samples are not the sum of their outcomes"),
     ] {
@@ -165,7 +174,10 @@ fn a_state_that_no_run_has_written_is_refused_with_what_was_found() {
     folder.write("bad.json", uncounted.to_string());
     let call = Call::run(&document).argument("--resume").argument(folder.join("bad.json"));
     let stderr = call.finish().exits(2).stderr;
-    assert!(stderr.contains("position 1000 of an epoch is settled, and the source has 1000 samples"), "{stderr}");
+    assert!(
+        stderr.contains("position 1000 of an epoch is settled, and the source has 1000 samples"),
+        "{stderr}"
+    );
     // A rank of billions gets its part of what is left, and no memory is taken for the others.
     let ranks = json!({ "rank": 3, "world": u32::MAX, "uneven": "keep" });
     let call = Call::run(&document).json().set(&format!("/source/range/shard={ranks}"));
