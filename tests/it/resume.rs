@@ -131,3 +131,56 @@ fn a_state_that_does_not_fit_is_refused() {
     let call = Call::run(&document).argument("--state").argument(folder.join("missing/state.json"));
     assert!(call.finish().exits(2).stderr.contains("cannot write"));
 }
+
+#[test]
+fn a_state_that_no_run_has_written_is_refused_with_what_was_found() {
+    let folder = Folder::new();
+    let state = folder.join("state.json");
+    let document = folder.document(
+        &json!({ "source": { "range": { "count": 1_000, "epochs": 2 } }, "stages": [], "interval_s": 0.1 }),
+    );
+    let slow = Call::run(&document).json().set("/consumer={\"simulate\": {\"step_ms\": 5}}");
+    with_state(slow, &state).argument("--for=300ms").finish().exits(0);
+    let valid: Value = serde_json::from_slice(&std::fs::read(&state).unwrap()).unwrap();
+    let begun = json!([{ "epoch": 0, "frontier": 2, "ended": u64::MAX }]);
+    let settled: Vec<[u64; 2]> = (0..300_000).map(|number| [2 * number + 1, 1]).collect();
+    for (place, value, reason) in [
+        ("/first_epoch", json!(u32::MAX), "rank 0 has begun epoch 0, and the run began with 4294967295"),
+        ("/ranks/0/epochs", begun, "has settled 18446744073709551615 positions of epoch 0"),
+        (
+            "/ranks/0/epochs",
+            json!([{ "epoch": 0, "frontier": 1_001 }]),
+            "has settled 1001 positions of epoch 0",
+        ),
+        (
+            "/ranks/0/epochs",
+            json!([{ "epoch": 0, "frontier": 0, "settled": settled }]),
+            "has settled 600000 positions",
+        ),
+        ("/world", json!(u32::MAX), "rank 0 of 4294967295 has settled"),
+        ("/ranks/0/settled/made", json!(u64::MAX), "samples are not the sum of their outcomes"),
+    ] {
+        let mut state = valid.clone();
+        *state.pointer_mut(place).unwrap() = value;
+        folder.write("bad.json", state.to_string());
+        let call = Call::run(&document).argument("--resume").argument(folder.join("bad.json"));
+        let stderr = call.finish().exits(2).stderr;
+        assert!(stderr.contains(reason), "{place}: {stderr}");
+    }
+    // Without their number in the state, the samples of the source tell.
+    let mut uncounted = valid.clone();
+    uncounted["count"] = Value::Null;
+    uncounted["ranks"]["0"]["epochs"] = json!([{ "epoch": 0, "frontier": 1_001 }]);
+    folder.write("bad.json", uncounted.to_string());
+    let call = Call::run(&document).argument("--resume").argument(folder.join("bad.json"));
+    let stderr = call.finish().exits(2).stderr;
+    assert!(
+        stderr.contains("position 1000 of an epoch is settled, and the source has 1000 samples"),
+        "{stderr}"
+    );
+    // A rank of billions gets its part of what is left, and no memory is taken for the others.
+    let ranks = json!({ "rank": 3, "world": u32::MAX, "uneven": "keep" });
+    let call = Call::run(&document).json().set(&format!("/source/range/shard={ranks}"));
+    let rank = call.argument("--resume").argument(&state).finish().exits(0).snapshot();
+    assert!((1..=2).contains(&rank.ledger.total.delivered), "{:?}", rank.ledger.total);
+}

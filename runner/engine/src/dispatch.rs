@@ -411,11 +411,11 @@ impl Dispatcher {
         self.lock().schedule.hand_out(1, samples);
     }
 
-    /// Samples settled so far.
-    pub(crate) fn progress(&self) -> Progress {
+    /// Samples settled so far; `None` if the state certainly has more than `most` bytes.
+    pub(crate) fn progress(&self, most: u64) -> Option<Progress> {
         let mut state = self.lock();
         let data = state.data;
-        state.schedule.progress(data)
+        state.schedule.progress(data, most)
     }
 
     /// Failures by group, most frequent first, and the number of failures in no group.

@@ -107,6 +107,8 @@ struct Reading {
     samples: Arc<dyn Numbered>,
     data: DataSet,
     traversal: Traversal,
+    /// Number of samples that the source makes, if that is known.
+    total: Option<u64>,
     /// Number of samples in a chunk.
     chunk: usize,
     /// Number of chunks that are read at a time.
@@ -155,7 +157,8 @@ impl NumberedSource {
             let (mean, chunk) = (samples.mean_bytes().max(1), chunk(&*samples));
             let most = (self.ahead_bytes / (chunk * mean)).clamp(1, MOST_AHEAD) as usize;
             let chunk = chunk as usize;
-            let reading = Reading { samples, data, traversal, chunk, most, ahead: VecDeque::new() };
+            let (total, ahead) = (traversal.total(), VecDeque::new());
+            let reading = Reading { samples, data, traversal, total, chunk, most, ahead };
             self.state = State::Open(Box::new(reading));
         }
         match &mut self.state {
@@ -184,7 +187,10 @@ fn continued(
         (None, Some((before, now))) if before != now => {
             "has other files, keys, sizes or bytes than it had".to_owned()
         }
-        _ => return Ok(traversal.from(start)),
+        _ => {
+            start.check_count(samples.count()).map_err(|fault| SourceFault::new(fault.to_string(), None))?;
+            return Ok(traversal.from(start));
+        }
     };
     Err(differs(&how))
 }
@@ -252,7 +258,7 @@ impl Source for NumberedSource {
 
     fn total(&self) -> Option<u64> {
         match &self.state {
-            State::Open(reading) => reading.traversal.total(),
+            State::Open(reading) => reading.total,
             State::Closed(_) => None,
         }
     }

@@ -16,6 +16,7 @@ use crate::ports::{Produced, Source, SourceFault};
 #[derive(Debug)]
 pub struct RangeSource {
     traversal: Traversal,
+    total: Option<u64>,
 }
 
 /// Samples per chunk: enough to make the overhead of switching to the source's task negligible, few enough to start quickly.
@@ -23,7 +24,7 @@ const CHUNK: usize = 256;
 
 impl RangeSource {
     pub fn new(traversal: Traversal) -> Self {
-        Self { traversal }
+        Self { total: traversal.total(), traversal }
     }
 
     fn next_now(&mut self) -> Option<Produced> {
@@ -64,7 +65,7 @@ impl Source for RangeSource {
     }
 
     fn total(&self) -> Option<u64> {
-        self.traversal.total()
+        self.total
     }
 
     fn data(&self) -> DataSet {

@@ -138,9 +138,9 @@ impl RunHandle {
         self.dispatcher.end_together();
     }
 
-    /// Samples settled so far: handed out, left out on purpose, or failed.
-    pub fn progress(&self) -> Progress {
-        self.dispatcher.progress()
+    /// Samples settled so far: handed out, left out on purpose, or failed. `None` if the state certainly has more than `most_bytes`.
+    pub fn progress(&self, most_bytes: u64) -> Option<Progress> {
+        self.dispatcher.progress(most_bytes)
     }
 
     pub fn view(&self) -> RunView {

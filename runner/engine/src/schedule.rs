@@ -393,8 +393,11 @@ impl Schedule {
         self.settled.hand_out_samples(samples);
     }
 
-    /// Samples settled so far. `data` is the data set of the source.
-    pub(crate) fn progress(&mut self, data: DataSet) -> Progress {
+    /// Samples settled so far. `data` is the data set of the source. `None` if the state certainly has more than `most` bytes.
+    pub(crate) fn progress(&mut self, data: DataSet, most: u64) -> Option<Progress> {
+        let ended_together = self.unread.is_some();
+        // What was left then is settled.
+        let epochs = self.settled.progress(if ended_together { u64::MAX } else { most })?;
         let total = self.ledger().total;
         let settled = &self.settled;
         let book = RunBook {
@@ -406,10 +409,8 @@ impl Schedule {
             ..RunBook::default()
         };
         let items = settled.items;
-        let (epochs, kept, finished) =
-            (self.settled.progress(), self.settled.kept(), self.settled.finished());
-        let ended_together = self.unread.is_some();
-        Progress { epochs, settled: book.closed(), items, data, kept, finished, ended_together }
+        let (kept, finished) = (self.settled.kept(), self.settled.finished());
+        Some(Progress { epochs, settled: book.closed(), items, data, kept, finished, ended_together })
     }
 
     /// Ends the run after the consumer has finished, with or without an error, unless the run is over. `unfinished` is the

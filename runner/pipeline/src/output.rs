@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use penstock_engine::ports::SampleFailure;
 use penstock_storage::StoreError;
+use penstock_types::resume::StateTooLarge;
 use penstock_types::run::{RunSnapshot, Window};
 use penstock_types::series::TaskTimes;
 use penstock_types::text::with_causes;
@@ -68,6 +69,8 @@ pub enum OutputError {
     /// The store of the batches does not answer, or has no state.
     #[error(transparent)]
     State(Arc<StoreError>),
+    #[error(transparent)]
+    StateTooLarge(#[from] StateTooLarge),
     /// Dead letters exceed the limit of the operator.
     #[error("{left_out} dead letters were left out, since at most {} MiB are kept (`limits.runs.dead_letters_mib`)", .most_bytes >> 20)]
     Full { left_out: u64, most_bytes: u64 },

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use penstock_types::plan::{ConsumerPlan, Plan};
 use penstock_types::resume::{MAX_TOKEN_BYTES, Progress, StartPoint, Token, TokenFault};
+use penstock_types::spec::Source;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
@@ -63,6 +64,14 @@ impl<M> Prepared<M> {
             false => self.check_state(&token).map(|()| token.with_recipe(recipe))?,
         };
         let start = StartPoint::new(token, traversal.shard)?;
+        let start = if force { start.for_other_data() } else { start };
+        if let Source::Range(range) = &self.plan.source.spec {
+            start.check_count(range.count)?;
+            if let Some(count) = start.data().count.filter(|count| *count != range.count) {
+                let what = format!("it has a source with {count} samples, and this one has {}", range.count);
+                return Err(TokenFault::Damaged(what));
+            }
+        }
         self.plan.source.traversal.first_epoch = start.first_epoch();
         self.start = Some(Arc::new(start));
         Ok(())
@@ -200,7 +209,7 @@ impl StateFile {
         let windows = elapsed.as_nanos() / run.interval().as_nanos().max(1);
         if self.windows.is_none_or(|before| windows > before) {
             self.windows = Some(windows);
-            match self.write(&run.state()) {
+            match run.state().map_err(OutputError::from).and_then(|state| self.write(state)) {
                 Ok(()) => self.is_broken = false,
                 Err(error) if !self.is_broken => {
                     self.is_broken = true;
@@ -214,9 +223,9 @@ impl StateFile {
         }
     }
 
-    /// Writes a state atomically: complete or not at all.
-    pub fn write(&self, state: &Token) -> Result<(), OutputError> {
-        let text = state.to_json() + "\n";
+    /// Writes a state, which is JSON, atomically: complete or not at all.
+    pub fn write(&self, state: String) -> Result<(), OutputError> {
+        let text = state + "\n";
         match &self.place {
             Place::Batches(folder, runtime) => {
                 let put = runtime.block_on(folder.put_state(text.into()));

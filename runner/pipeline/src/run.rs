@@ -7,7 +7,7 @@ use penstock_engine::running::{RunHandle, RunView, Running, StopReason, Taken};
 use penstock_types::ledger::RunBook;
 use penstock_types::plan::Plan;
 use penstock_types::policy::{FailureLimit, StageKindName};
-use penstock_types::resume::{StartPoint, Token};
+use penstock_types::resume::{MAX_TOKEN_BYTES, StartPoint, StateTooLarge};
 use penstock_types::run::{RunId, RunSnapshot, StageRecord, Window};
 use penstock_types::series::TaskTimes;
 use penstock_types::stats::Histogram;
@@ -40,8 +40,8 @@ pub struct Ended {
     pub logs: BTreeMap<String, LogLines>,
     /// Error that made the output incomplete, if there was one.
     pub output: Result<(), OutputError>,
-    /// State from which another run continues.
-    pub state: Token,
+    /// State from which another run continues, as JSON.
+    pub state: Result<String, StateTooLarge>,
 }
 
 /// Constant properties of a run, with handles to the counters of its parts. Cheap to clone.
@@ -101,9 +101,9 @@ impl Run {
         Self { handle: running.handle(), running, facts, watcher, start }
     }
 
-    /// State from which another run continues: what is handed out, left out or failed is not repeated.
-    pub fn state(&self) -> Token {
-        self.facts.state(&self.start, &self.handle)
+    /// State from which another run continues, as JSON: what is handed out, left out or failed is not repeated.
+    pub fn state(&self) -> Result<String, StateTooLarge> {
+        self.facts.state(&self.start, &self.handle, MAX_TOKEN_BYTES)
     }
 
     /// Constant properties of the run.
@@ -163,7 +163,8 @@ impl Run {
     /// Waits until the run has ended and its output is written.
     pub fn wait(self) -> Ended {
         let snapshot = self.facts.snapshot(self.running.wait());
-        let (logs, state) = (self.facts.logs(), self.facts.state(&self.start, &self.handle));
+        let state = self.facts.state(&self.start, &self.handle, MAX_TOKEN_BYTES);
+        let logs = self.facts.logs();
         let output = match &self.watcher.output {
             Some(output) => output.finish(&snapshot, &self.watcher.times(&snapshot)),
             None => Ok(()),
@@ -197,9 +198,9 @@ impl RunFacts {
         }
     }
 
-    /// State from which another run continues.
-    pub fn state(&self, start: &StartPoint, handle: &RunHandle) -> Token {
-        let progress = handle.progress();
+    /// State from which another run continues, as JSON with at most `most` bytes.
+    pub fn state(&self, start: &StartPoint, handle: &RunHandle, most: u64) -> Result<String, StateTooLarge> {
+        let progress = handle.progress(most).ok_or(StateTooLarge(most))?;
         let (mut state, learnt) = (start.after(&progress), self.watched.found.learnt());
         if let Some(epochs) = self.plan.source.traversal.epochs.filter(|_| progress.ended_together) {
             state = state.ended(start.first_epoch().saturating_add(epochs.get() - 1));
@@ -207,7 +208,7 @@ impl RunFacts {
         if !learnt.is_empty() {
             state.fields = learnt;
         }
-        state
+        state.to_json_within(most)
     }
 
     fn logs(&self) -> BTreeMap<String, LogLines> {

@@ -16,7 +16,7 @@ use penstock_pipeline::headspace::Headspace;
 use penstock_pipeline::{Ended, OutputError, Prepared, Run, RunFacts, Runner, StartError};
 use penstock_types::manifest::Mode;
 use penstock_types::plan::{ConsumerPlan, StageKind, StagePlan, WasmPlan};
-use penstock_types::resume::{StartPoint, Token, TokenFault};
+use penstock_types::resume::{MAX_TOKEN_BYTES, StartPoint, Token, TokenFault};
 use penstock_types::run::{RunSnapshot, RunState};
 use penstock_types::text::with_causes;
 use penstock_types::traversal::{Shard, Uneven};
@@ -459,10 +459,11 @@ impl Running {
     }
 
     /// State behind all returned batches except the last `pending` ones, as JSON.
-    fn state(&self, pending: usize) -> PyResult<String> {
+    fn state(&self, py: Python<'_>, pending: usize) -> PyResult<String> {
         self.home.check()?;
         self.hand_out(pending);
-        Ok(self.facts.state(&self.start, &self.handle).to_json())
+        let state = py.detach(|| self.facts.state(&self.start, &self.handle, MAX_TOKEN_BYTES));
+        state.map_err(|error| PenstockError::new_err(error.to_string()))
     }
 
     /// Figures of the run, as JSON.

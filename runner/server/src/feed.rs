@@ -184,10 +184,11 @@ impl Ring {
         self.events.push_back((number, now, Arc::new(event)));
     }
 
-    /// Returns the events after the number `seen`, and true if some of the events after it are lost.
+    /// Returns the first events after the number `seen`, one more than a call returns, and true if some of the events after it are lost.
     fn since(&self, seen: u64) -> (bool, impl Iterator<Item = (u64, Arc<Event>)>) {
         let start = self.events.partition_point(|(number, ..)| *number <= seen);
-        let events = self.events.range(start..).map(|(number, _, event)| (*number, event.clone()));
+        let later = self.events.range(start..).take(MAX_AT_A_TIME + 1);
+        let events = later.map(|(number, _, event)| (*number, event.clone()));
         (self.lost > seen, events)
     }
 }
@@ -231,10 +232,10 @@ impl Events {
         for run in &self.runs {
             gather(run.clone(), rings.runs.get(run).unwrap_or(&forgotten));
         }
-        events.sort_by_key(|(number, _)| *number);
-        // Events beyond the limit are returned by the next call.
         let last = rings.last;
         drop(rings);
+        events.sort_by_key(|(number, _)| *number);
+        // Events beyond the limit are returned by the next call.
         self.seen = if events.len() > MAX_AT_A_TIME {
             events.truncate(MAX_AT_A_TIME);
             events.last().map_or(last, |(number, _)| *number)

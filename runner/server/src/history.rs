@@ -32,7 +32,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 
-pub(crate) use self::buffer::RowBuffer;
+pub(crate) use self::buffer::{RowBuffer, Unwritten};
 pub use self::error::HistoryError;
 pub(crate) use self::error::undamaged;
 pub(crate) use self::layout::Layout;

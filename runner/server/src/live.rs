@@ -21,7 +21,9 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
 
 use crate::feed::{Event, Feed, RunLog};
-use crate::history::{Entry, History, HistoryError, MAX_ERRORS, MAX_LOGS, Registered, RowBuffer, runs};
+use crate::history::{
+    Entry, History, HistoryError, MAX_ERRORS, MAX_LOGS, Registered, RowBuffer, Unwritten, runs,
+};
 use crate::wire::LogEntry;
 use penstock_pipeline::{Run, RunFacts};
 use penstock_stream::StreamAddress;
@@ -33,7 +35,7 @@ const MAX_UNWRITTEN_ERRORS: usize = 2_000;
 /// Maximum number of log lines that wait to be written; a new line replaces the oldest.
 const MAX_UNWRITTEN_LOGS: usize = 4_000;
 /// Maximum size of the state of a run that is kept, in bytes.
-const MAX_STATE_BYTES: usize = 1 << 20;
+const MAX_STATE_BYTES: u64 = 1 << 20;
 /// Maximum number of fields of a failed sample that are stored for display.
 const SHOWN_FIELDS: usize = 16;
 /// Maximum number of bytes of a field that are stored for display as hexadecimal digits.
@@ -250,7 +252,7 @@ impl LiveRun {
         }
         // Lists are filtered by the stored state, so the state `draining` is stored at once.
         if is_due || is_draining {
-            self.write_soon(pulse.t1.nanos());
+            self.write_soon();
         }
     }
 
@@ -316,18 +318,27 @@ impl LiveRun {
         }
     }
 
-    /// Queues a write, unless one is queued already.
-    pub(crate) fn write_soon(self: &Arc<Self>, now: u64) {
+    /// Queues a write, unless one is queued already. The caller makes what is written, on a thread that may block: the size of a run must
+    /// not cost the writer, for which all runs wait.
+    pub(crate) fn write_soon(self: &Arc<Self>) {
         if self.is_writing.swap(true, Ordering::AcqRel) {
             return;
         }
-        let run = self.clone();
+        let (run, had_ended) = (self.clone(), self.has_ended());
+        let unwritten = self.unwritten();
         let handed_over = self.history.hand_over(Box::new(move |connection| {
-            // `write` has recorded the error, and the next write includes the same data.
-            run.write(connection).ok();
+            run.is_writing.store(false, Ordering::Release);
+            // The end of a run is written with all data, and may have been written already.
+            if run.has_ended() == had_ended {
+                // `write` has recorded the error, and the next write includes the same data.
+                run.write(connection, &unwritten).ok();
+            }
         }));
         match handed_over {
-            Ok(()) => self.pending().written_at = now,
+            Ok(()) => {
+                let now = self.begun.get().map_or(0, |begun| begun.clock.now().nanos());
+                self.pending().written_at = now;
+            }
             Err(_) => self.is_writing.store(false, Ordering::Release),
         }
     }
@@ -336,45 +347,58 @@ impl LiveRun {
     /// Returns false without waiting if too many other writes are queued.
     pub(crate) fn write_all(self: &Arc<Self>) -> bool {
         let (reply, answer) = sync_channel(1);
-        let own = self.clone();
+        let (own, unwritten) = (self.clone(), self.unwritten());
         let handed_over = self.history.hand_over(Box::new(move |connection| {
-            reply.send(own.write(connection).is_ok()).ok();
+            reply.send(own.write(connection, &unwritten).is_ok()).ok();
         }));
         handed_over.is_ok() && answer.recv().unwrap_or(false)
     }
 
-    /// Writes all data that is not written yet, on the writer's thread.
-    pub(crate) fn write(&self, connection: &mut rusqlite::Connection) -> Result<(), HistoryError> {
-        let unwritten = self.rows.unwritten();
+    /// All data that is not written yet.
+    pub(crate) fn unwritten(&self) -> (Entry, Unwritten) {
+        let (rows, state) = (self.rows.unwritten(), self.state());
+        let summary = Some(self.ended.get().cloned().unwrap_or_else(|| self.seen()));
+        (Entry { summary, state, ..self.unwritten_errors_and_logs() }, rows)
+    }
+
+    /// Errors and logs that are not written yet, without other data.
+    pub(crate) fn unwritten_errors_and_logs(&self) -> Entry {
         let lost = self.rows.lost();
-        let state = self.state();
-        let entry = {
-            let pending = self.pending();
-            Entry {
-                summary: Some(self.ended.get().cloned().unwrap_or_else(|| self.seen())),
-                // If this write succeeds, an earlier write error no longer applies.
-                history: pending.gaps(None, lost),
-                errors: pending.errors.clone(),
-                logs: pending.logs.iter().cloned().collect(),
-                errors_left_out: pending.errors_left_out,
-                logs_left_out: pending.logs_left_out(),
-                state,
-            }
-        };
+        let pending = self.pending();
+        Entry {
+            summary: None,
+            // If this write succeeds, an earlier write error no longer applies.
+            history: pending.gaps(None, lost),
+            errors: pending.errors.clone(),
+            logs: pending.logs.iter().cloned().collect(),
+            errors_left_out: pending.errors_left_out,
+            logs_left_out: pending.logs_left_out(),
+            state: None,
+        }
+    }
+
+    /// Writes data of the run, on the writer's thread. A write may have been queued before data that another one has written meanwhile.
+    pub(crate) fn write(
+        &self,
+        connection: &mut rusqlite::Connection,
+        (entry, rows): &(Entry, Unwritten),
+    ) -> Result<(), HistoryError> {
         let written = crate::history::transact(connection, |transaction| {
-            crate::history::write_entry(transaction, self.id(), &entry, &unwritten)
+            crate::history::write_entry(transaction, self.id(), entry, rows)
         });
         let mut pending = self.pending();
         match &written {
             Ok(()) => {
-                pending.errors.drain(..entry.errors.len());
+                let last = entry.errors.last().map_or(0, |error| error.number);
+                let left = pending.errors.partition_point(|error| error.number <= last);
+                pending.errors.drain(..left);
                 let last = entry.logs.last().map_or(0, |line| line.number);
                 while pending.logs.front().is_some_and(|line| line.number <= last) {
                     pending.logs.pop_front();
                 }
                 pending.broken = None;
                 drop(pending);
-                self.rows.on_written(&unwritten);
+                self.rows.on_written(rows);
             }
             Err(error) => {
                 if pending.broken.is_none() {
@@ -383,7 +407,6 @@ impl LiveRun {
                 pending.broken = Some(error.to_string());
             }
         }
-        self.is_writing.store(false, Ordering::Release);
         written
     }
 
@@ -397,13 +420,14 @@ impl LiveRun {
         if self.ended.get().is_some_and(is_done) {
             return Some(None);
         }
-        let state = self.begun.get()?.facts.state(start, handle).to_json();
-        let is_large = state.len() > MAX_STATE_BYTES;
-        let was_large = std::mem::replace(&mut self.pending().has_large_state, is_large);
-        if is_large && !was_large {
-            tracing::warn!(run = %self.id(), bytes = state.len(), most = MAX_STATE_BYTES, "the state of the run is too large to be kept");
+        let state = self.begun.get()?.facts.state(start, handle, MAX_STATE_BYTES);
+        let was_large = std::mem::replace(&mut self.pending().has_large_state, state.is_err());
+        if let Err(error) = &state
+            && !was_large
+        {
+            tracing::warn!(run = %self.id(), %error, "the state of the run is too large to be kept");
         }
-        Some((!is_large).then_some(state))
+        Some(state.ok())
     }
 
     /// Writes only the end of the run, on the writer's thread, after the other data could not be written.

@@ -468,13 +468,13 @@ impl Owner {
             let (mut stored, mut lost) = (0, Vec::new());
             for run in never_began {
                 run.on_ended(None, RunState::Stopped, None, None);
-                let is_stored = run.write(connection).is_ok();
+                let is_stored = run.write(connection, &run.unwritten()).is_ok();
                 run.publish_end();
                 run.tell_end();
                 if is_stored { stored += 1 } else { lost.push(run.id().clone()) }
             }
             for run in unstored {
-                if run.write(connection).is_err() {
+                if run.write(connection, &run.unwritten()).is_err() {
                     lost.push(run.id().clone());
                 }
             }

@@ -13,9 +13,9 @@ use serde::de::DeserializeOwned;
 
 use crate::error::RunsError;
 use crate::feed::{Event, Events};
-use crate::history::{Layout, RunRows, modules, read, runs};
+use crate::history::{Layout, RunRows, Unwritten, modules, read, runs};
 use crate::live::LiveRun;
-use crate::runs::Runs;
+use crate::runs::{Runs, apart};
 use crate::wire::{
     Counts, ErrorQuery, LogEntry, LogQuery, MAX_POINTS, Page, RunQuery, RunSpec, SeriesQuery, StorageUse,
     WindowQuery,
@@ -251,8 +251,17 @@ impl Runs {
     /// Writes the pending errors and logs of a live run, so that they can be read. Fails for an unknown run.
     async fn flush_errors_and_logs(&self, id: &RunId) -> Result<(), RunsError> {
         let Some(live) = self.live(id) else { return self.read_rows(id, |_, _| Ok(())).await };
+        let own = live.clone();
+        apart(self, move || {
+            own.write_soon();
+            Ok(())
+        })
+        .await?;
         // If the write fails, entries that were written earlier can still be read.
-        self.history().work(move |connection| live.write(connection)).await.ok();
+        let write = move |connection: &mut rusqlite::Connection| {
+            live.write(connection, &(live.unwritten_errors_and_logs(), Unwritten::default()))
+        };
+        self.history().work(write).await.ok();
         Ok(())
     }
 }

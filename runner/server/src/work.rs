@@ -85,7 +85,7 @@ pub(crate) fn work(workshop: &Workshop, client: &ClientId, live: &Arc<LiveRun>, 
     match start(workshop, client, live, job, limit) {
         Ok(Some(run)) => {
             live.on_started(&run);
-            live.write_soon(0);
+            live.write_soon();
             let Ended { snapshot, output, .. } = wait(run, job.time, limit);
             let output =
                 output.err().map(|error| format!("the dead letters are incomplete: {}", with_causes(&error)));

@@ -217,8 +217,9 @@ impl RunBook {
 
     /// True if every sample of the run is accounted for.
     pub fn balances(&self) -> bool {
-        self.made
-            == self.delivered + self.dropped + self.skipped + self.dead_lettered + self.discarded + self.left
+        let Self { made, delivered, dropped, skipped, dead_lettered, discarded, left } = *self;
+        let outcomes = [delivered, dropped, skipped, dead_lettered, discarded, left];
+        outcomes.into_iter().try_fold(0_u64, u64::checked_add) == Some(made)
     }
 }
 

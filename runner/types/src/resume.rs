@@ -5,17 +5,19 @@
 //! settled is stated by the numbers of its own positions, so that the size of a state depends only on what is in flight.
 
 mod deal;
+mod ranges;
 mod rest;
 mod settled;
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::num::NonZeroU32;
 
 pub(crate) use deal::Visits;
 pub use deal::{EpochShare, StartPoint};
 pub use rest::{Rest, Stride};
 use serde::{Deserialize, Serialize};
-pub use settled::{EpochProgress, Progress};
+pub use settled::{EpochProgress, LEAST_CHILD_BYTES, LEAST_EPOCH_BYTES, LEAST_RANGE_BYTES, Progress};
 
 use crate::data_set::DataFields;
 use crate::ledger::RunBook;
@@ -27,7 +29,7 @@ const SELECTION: u32 = 1;
 /// Version of the form of a [`Token`].
 const VERSION: u32 = 1;
 
-/// Maximum size of a state, in bytes.
+/// Maximum size of a state that can be read, in bytes.
 pub const MAX_TOKEN_BYTES: u64 = 16 << 20;
 
 /// Maximum number of strides of an epoch's remaining positions.
@@ -86,6 +88,12 @@ pub struct DataSet {
     pub digest: Option<Hash>,
     /// Number of blocks, from the first one, that the digest covers; `None` if it covers all data.
     pub blocks: Option<u64>,
+}
+
+/// The version of a state of any version.
+#[derive(Deserialize)]
+struct Version {
+    version: Option<u64>,
 }
 
 /// Positions that a rank has settled.
@@ -215,6 +223,33 @@ pub enum TokenFault {
     TooMany,
 }
 
+/// A state that is too large to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the state of the run has more than {0} bytes: too many samples are settled before earlier ones, or a stage keeps too much in its state"
+)]
+pub struct StateTooLarge(pub u64);
+
+/// Text that is written up to a number of bytes.
+struct Within {
+    text: Vec<u8>,
+    most: u64,
+}
+
+impl Write for Within {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if (self.text.len() + bytes.len()) as u64 > self.most {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_zero(number: &u32) -> bool {
     *number == 0
@@ -326,14 +361,13 @@ impl Token {
             return Err(TokenFault::Malformed(format!("it has more than {MAX_TOKEN_BYTES} bytes")));
         }
         let malformed = |error: serde_json::Error| TokenFault::Malformed(error.to_string());
-        let value: serde_json::Value = serde_json::from_slice(text).map_err(malformed)?;
-        match value.get("version").and_then(serde_json::Value::as_u64) {
-            Some(version) if version != u64::from(VERSION) => {
+        match serde_json::from_slice(text) {
+            Ok(Version { version: Some(version) }) if version != u64::from(VERSION) => {
                 return Err(TokenFault::Version(u32::try_from(version).unwrap_or(u32::MAX)));
             }
             _ => {}
         }
-        let token: Self = serde_json::from_value(value).map_err(malformed)?;
+        let token: Self = serde_json::from_slice(text).map_err(malformed)?;
         token.check()?;
         Ok(token)
     }
@@ -341,6 +375,13 @@ impl Token {
     /// JSON on one line.
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).expect("a state is JSON")
+    }
+
+    /// The same with at most `most` bytes.
+    pub fn to_json_within(&self, most: u64) -> Result<String, StateTooLarge> {
+        let mut within = Within { text: Vec::new(), most };
+        serde_json::to_writer(&mut within, self).map_err(|_| StateTooLarge(most))?;
+        Ok(String::from_utf8(within.text).expect("JSON is text"))
     }
 
     /// Samples settled so far by all ranks in the state, and by runs with another number of ranks.
@@ -372,7 +413,7 @@ impl Token {
         let mut states = states.into_iter();
         let first =
             states.next().ok_or_else(|| TokenFault::Malformed("there is no state to merge".to_owned()))?;
-        states.try_fold(first, |mut merged, state| {
+        let merged = states.try_fold(first, |mut merged, state| {
             let same = [
                 ("the number of ranks", merged.world == state.world && merged.uneven == state.uneven),
                 ("the first epoch", merged.first_epoch == state.first_epoch),
@@ -413,7 +454,8 @@ impl Token {
                 }
             }
             Ok(merged)
-        })
+        })?;
+        merged.least_entries().map(|_| merged)
     }
 
     fn check(&self) -> Result<(), TokenFault> {
@@ -430,8 +472,24 @@ impl Token {
             if !epochs || !state.epochs.iter().all(EpochState::is_sound) {
                 return damaged(format!("the positions of rank {rank} are not in order"));
             }
+            if let Some(first) = state.epochs.first().filter(|first| first.epoch < self.first_epoch) {
+                let (epoch, begin) = (first.epoch, self.first_epoch);
+                return damaged(format!(
+                    "rank {rank} has begun epoch {epoch}, and the run began with {begin}"
+                ));
+            }
+            if let Some(last) = state.epochs.last().filter(|last| last.epoch == u32::MAX) {
+                return damaged(format!(
+                    "rank {rank} has begun epoch {}, behind which none can follow",
+                    last.epoch
+                ));
+            }
         }
-        Ok(())
+        let books = self.ranks.values().map(|rank| &rank.settled).chain([&self.before]);
+        if let Some(book) = books.into_iter().find(|book| !book.balances()) {
+            return damaged(format!("{} samples are not the sum of their outcomes", book.made));
+        }
+        self.least_entries().map(drop)
     }
 }
 
@@ -477,5 +535,7 @@ impl EpochState {
     }
 }
 
+#[cfg(test)]
+mod hostile;
 #[cfg(test)]
 mod tests;

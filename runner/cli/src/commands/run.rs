@@ -46,7 +46,7 @@ pub(crate) fn run(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
     })?;
     interrupts.stop(&run);
     let Ended { snapshot, logs, output, state } = watch(run, args.time, args.quiet, file.as_mut());
-    let kept = file.map_or(Ok(()), |file| file.write(&state));
+    let kept = file.map_or(Ok(()), |file| file.write(state?));
     if args.json || !args.quiet {
         say_as(args.json, &snapshot, report)?;
     }

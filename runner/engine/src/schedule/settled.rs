@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
 use penstock_types::policy::OnError;
-use penstock_types::resume::{EpochProgress, Hash, Kept};
+use penstock_types::resume::{
+    EpochProgress, Hash, Kept, LEAST_CHILD_BYTES, LEAST_EPOCH_BYTES, LEAST_RANGE_BYTES,
+};
 
 use super::failures::FailedTask;
 use crate::item::{Item, Origin};
@@ -31,7 +33,7 @@ pub(crate) struct Settled {
     /// Samples that earlier runs have settled, by epoch and number of the visit in the epoch.
     known: HashMap<(u32, u64), Vec<u64>>,
     /// Same, of visits that this run has made.
-    repeated: HashMap<u64, Vec<u64>>,
+    repeated: HashMap<u64, Counted>,
     /// Epochs that the source has begun, from the last settled one on.
     epochs: VecDeque<EpochVisits>,
     /// Samples handed out.
@@ -84,8 +86,12 @@ struct SavePoint {
     /// Settled samples, by their hashes.
     handed: Vec<u64>,
     /// Samples that earlier runs have settled, and that this run has not made yet.
-    repeated: Vec<u64>,
+    repeated: Counted,
 }
+
+/// Hashes with their numbers: finding one among those of a fan-out of any size takes constant time.
+#[derive(Debug, Default)]
+struct Counted(HashMap<u64, u32>);
 
 #[derive(Debug)]
 struct EpochVisits {
@@ -102,6 +108,25 @@ fn hash(origin: Origin) -> u64 {
     [index, path].iter().fold(u64::from(epoch), |hash, part| {
         (hash ^ part).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
     })
+}
+
+impl Counted {
+    fn of(hashes: &[u64]) -> Self {
+        let mut counts = HashMap::new();
+        hashes.iter().for_each(|hash| *counts.entry(*hash).or_default() += 1);
+        Self(counts)
+    }
+
+    /// Removes a hash; false if it is not among them.
+    fn remove(&mut self, hash: u64) -> bool {
+        match self.0.get_mut(&hash) {
+            Some(0) | None => false,
+            Some(count) => {
+                *count -= 1;
+                true
+            }
+        }
+    }
 }
 
 impl Settled {
@@ -142,7 +167,7 @@ impl Settled {
             && let Some(begun) = self.epochs.back()
             && let Some(hashes) = self.known.remove(&(begun.epoch, visit - begun.first))
         {
-            self.repeated.insert(visit, hashes.clone());
+            self.repeated.insert(visit, Counted::of(&hashes));
             self.children.insert(visit, hashes);
         }
     }
@@ -296,7 +321,7 @@ impl Settled {
             live: 0,
             state,
             is_finish,
-            repeated: handed.clone(),
+            repeated: Counted::of(&handed),
             handed,
         });
         let suppressed = self.remove_known(items);
@@ -328,11 +353,7 @@ impl Settled {
                     (hashes, origin.path)
                 }
             };
-            let place = hashes.iter().position(|known| *known == hash);
-            place.is_some_and(|place| {
-                hashes.swap_remove(place);
-                true
-            })
+            hashes.remove(hash)
         };
         let mut keep = |item: &mut Item| match item {
             Item::Sample(sample) => !is_known(sample.origin),
@@ -357,6 +378,15 @@ impl Settled {
         suppressed
     }
 
+    /// Least size of what a state has besides ranges, in bytes.
+    fn least_bytes(&self) -> u64 {
+        let kept = self.points.iter().map(|point| &point.handed).chain(&self.known_points);
+        let hashes = self.children.values().chain(kept).map(Vec::len).sum::<usize>();
+        self.state.len() as u64
+            + LEAST_CHILD_BYTES * hashes as u64
+            + LEAST_EPOCH_BYTES * self.epochs.len() as u64
+    }
+
     /// What the stateful op has kept, if it saves that.
     pub(crate) fn kept(&self) -> Option<Kept> {
         let open = self.points.iter().map(|point| &point.handed).chain(&self.known_points);
@@ -374,24 +404,27 @@ impl Settled {
         self.saves.then(|| self.finished.min(self.ends))
     }
 
-    /// Progress by epoch.
-    pub(crate) fn progress(&mut self) -> Vec<EpochProgress> {
+    /// Progress by epoch; `None` if its state certainly has more than `most` bytes.
+    pub(crate) fn progress(&mut self, most: u64) -> Option<Vec<EpochProgress>> {
         self.forget_settled();
+        let mut ranges = most.checked_sub(self.least_bytes())? / LEAST_RANGE_BYTES;
         let mut children: BTreeMap<u64, &Vec<u64>> =
             self.children.iter().map(|(visit, hashes)| (*visit, hashes)).collect();
         let epochs = self.epochs.iter().map(|epoch| {
             let end = epoch.end.map_or(self.made, |(end, _)| end);
             let later = children.split_off(&end);
             let own = std::mem::replace(&mut children, later);
-            EpochProgress {
+            let settled = self.ranges(epoch.first, end, ranges)?;
+            ranges -= settled.len() as u64;
+            Some(EpochProgress {
                 epoch: epoch.epoch,
-                settled: self.ranges(epoch.first, end),
+                settled,
                 ended: epoch.end.map(|(end, _)| end - epoch.first),
                 children: own
                     .into_iter()
                     .map(|(visit, hashes)| (visit - epoch.first, hashes.clone()))
                     .collect(),
-            }
+            })
         });
         epochs.collect()
     }
@@ -405,8 +438,8 @@ impl Settled {
         }
     }
 
-    /// Settled visits of `first..end`, as numbers from `first` on: first number and count.
-    fn ranges(&self, first: u64, end: u64) -> Vec<(u64, u64)> {
+    /// Settled visits of `first..end`, as numbers from `first` on: first number and count. `None` if there are more than `most` ranges.
+    fn ranges(&self, first: u64, end: u64, most: u64) -> Option<Vec<(u64, u64)>> {
         let mut ranges = Vec::new();
         let mut begun = (first < self.base).then_some(first);
         let mut visit = first.max(self.base);
@@ -418,6 +451,9 @@ impl Settled {
             match (begun, bits & 1 == 1) {
                 (None, true) => begun = Some(visit),
                 (Some(start), false) => {
+                    if ranges.len() as u64 >= most {
+                        return None;
+                    }
                     ranges.push((start - first, visit - start));
                     begun = None;
                 }
@@ -428,7 +464,7 @@ impl Settled {
         if let Some(start) = begun.filter(|start| *start < end) {
             ranges.push((start - first, end - start));
         }
-        ranges
+        (ranges.len() as u64 <= most).then_some(ranges)
     }
 
     /// Visit below which all are settled.

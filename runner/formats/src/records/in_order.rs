@@ -70,6 +70,7 @@ struct InOrder {
 
 /// Records that earlier runs have left to this rank.
 struct Rest {
+    start: Arc<StartPoint>,
     traversal: Traversal,
     /// Number of records that are known.
     known: u64,
@@ -177,7 +178,7 @@ impl RecordSource {
                     .map_err(|fault| SourceFault::new(fault.to_string(), None))?
                     .from(start);
                 let (known, kept, next, is_read) = (0, VecDeque::new(), None, false);
-                rest = Some(Rest { traversal, known, kept, next, is_read });
+                rest = Some(Rest { start: start.clone(), traversal, known, kept, next, is_read });
             }
             self.reading = Some(InOrder { rest, ..InOrder::new(records, self.settings) });
         }
@@ -385,6 +386,9 @@ impl InOrder {
                 Some(block) => self.pending = block.into(),
                 None => {
                     self.records.format.damage.notes.check_some_left(self.seen)?;
+                    rest.start
+                        .check_count(self.seen)
+                        .map_err(|fault| SourceFault::new(fault.to_string(), None))?;
                     (rest.is_read, self.count) = (true, Some(self.seen));
                     return Ok(());
                 }

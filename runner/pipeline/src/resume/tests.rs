@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::iter;
 use std::num::NonZeroU32;
 use std::path::Path;
 
@@ -82,7 +83,7 @@ fn run(runtime: &Runtime, prepared: &Prepared, most: usize) -> (Vec<String>, Tok
     run.stop(StopReason::Asked);
     let ended = run.wait();
     assert!(ended.snapshot.state != RunState::Failed, "{:?}", ended.snapshot.error);
-    (keys, Token::read(ended.state.to_json().as_bytes()).unwrap())
+    (keys, Token::read(ended.state.unwrap().as_bytes()).unwrap())
 }
 
 fn sorted(mut keys: Vec<String>) -> Vec<String> {
@@ -279,8 +280,91 @@ fn a_state_file_is_written_atomically_and_its_folder_is_checked_first() {
     let file = StateFile::at(folder.path().join("state.json")).unwrap();
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     let settings = penstock_types::traversal::TraversalSettings::IN_ORDER;
-    file.write(&Token::new(BTreeMap::new(), &settings)).unwrap();
+    file.write(Token::new(BTreeMap::new(), &settings).to_json()).unwrap();
     let names: Vec<_> =
         fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["state.json"]);
+}
+
+/// All places of numbers in a document.
+fn numbers(value: &Value, place: &str, into: &mut Vec<String>) {
+    match value {
+        Value::Number(_) => into.push(place.to_owned()),
+        Value::Array(values) => {
+            let places = values.iter().enumerate();
+            places.for_each(|(number, value)| numbers(value, &format!("{place}/{number}"), into));
+        }
+        Value::Object(members) => {
+            members.iter().for_each(|(name, value)| numbers(value, &format!("{place}/{name}"), into));
+        }
+        _ => {}
+    }
+}
+
+/// Changes of states, at random places, to values at the edges of what they can be: each is refused, or makes a run that ends and balances.
+#[test]
+fn states_with_changed_numbers_are_refused_or_run_to_an_end() {
+    let (runtime, folder) = (Runtime::new().unwrap(), folder());
+    let mut seed = 1_u64;
+    let mut random = |most: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % most
+    };
+    let edges = [0, 1, 2, 3, 9, 29, 31, 40, 41, u64::from(u32::MAX), 1 << 40, i64::MAX as u64, u64::MAX];
+    let sources = [
+        json!({ "range": { "count": 40, "shuffle": true, "epochs": 2 } }),
+        json!({ "records": { "store": "here", "key": "lines.ndjson", "epochs": 2 } }),
+        json!({ "records": { "store": "here", "key": "lines.ndjson", "shuffle": true, "limit": 20, "epochs": 2 } }),
+    ];
+    let (mut refused, mut over) = (0, 0);
+    for source in &sources {
+        let document = document(source, "completion");
+        let begin = |world: Option<u32>| {
+            let mut prepared = prepared(&runtime, folder.path(), &document);
+            let traversal = &mut prepared.plan.source.traversal;
+            traversal.first_epoch = 1;
+            traversal.shard = world.map(|world| Shard {
+                rank: 0,
+                world: NonZeroU32::new(world).unwrap(),
+                uneven: Uneven::Keep,
+            });
+            prepared
+        };
+        let states = [1, 5, 9].map(|stop| run(&runtime, &begin(None), stop).1.to_json());
+        for _ in 0..60 {
+            let mut state: Value = serde_json::from_str(&states[random(3)]).unwrap();
+            let mut places = Vec::new();
+            numbers(&state, "", &mut places);
+            for _ in 0..=random(2) {
+                *state.pointer_mut(&places[random(places.len())]).unwrap() =
+                    edges[random(edges.len())].into();
+            }
+            if random(4) == 0 {
+                state["count"] = Value::Null;
+            }
+            let mut second = begin([None, Some(3), Some(u32::MAX)][random(3)]);
+            let read = Token::read(state.to_string().as_bytes());
+            if read.and_then(|token| second.resume(token, random(4) == 0)).is_err() {
+                refused += 1;
+                continue;
+            }
+            let run = runtime.block_on(second.start_taken(None, Arc::new(Pool::new(HostMemory)), 4)).unwrap();
+            let batches = iter::from_fn(|| match run.take(LONG) {
+                Taken::Item(_) => Some(()),
+                _ => None,
+            });
+            assert!(batches.take(1_000).count() < 1_000, "the run does not end: {state:#}");
+            let ended = run.wait();
+            assert!(ended.snapshot.ledger.balanced, "{state:#}");
+            match ended.snapshot.state {
+                RunState::Failed => refused += 1,
+                _ => {
+                    let text = ended.state.unwrap();
+                    assert!(Token::read(text.as_bytes()).is_ok(), "{text} after {state:#}");
+                    over += 1;
+                }
+            }
+        }
+    }
+    assert!(refused > 30 && over > 30, "{refused} were refused, and {over} ran");
 }

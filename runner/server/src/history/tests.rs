@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_engine::ports::Sums;
@@ -18,6 +19,8 @@ use super::runs::{Entry, Registered, insert, sweep, write};
 use super::{
     CHECK_TIME, History, HistoryError, Layout, READERS, RowBuffer, RunRows, damage, runs, schema, transact,
 };
+use crate::feed::Feed;
+use crate::live::LiveRun;
 use crate::wire::{RunSpec, ValidQueue};
 
 const STAGES: usize = 9;
@@ -35,6 +38,25 @@ fn layout() -> Layout {
     let queue =
         |number| ValidQueue { id: format!("{number}_queue"), label: format!("[{number}]"), capacity: 2 };
     Layout { stages: stages.collect(), queues: (0..=STAGES).map(queue).collect(), shape: None }
+}
+
+fn registered() -> (Registered, RunSpec) {
+    let run = Registered {
+        summary: RunSummary {
+            id: "run".into(),
+            name: "long".to_owned(),
+            submitted_at: super::now(),
+            threads: 4,
+            memory_mib: 1,
+            ..RunSummary::default()
+        },
+        layout: layout(),
+        for_s: None,
+        cloned_from: None,
+        resumes: None,
+        begins_at: None,
+    };
+    (run, RunSpec { document: json!({}), modules: BTreeMap::new() })
 }
 
 /// Creates the sums of one interval of 250 ms, the one with the number `quarter`, with pseudo-random figures.
@@ -96,22 +118,7 @@ fn recorded(hours: u64) -> (tempfile::TempDir, Connection) {
     let mut connection = Connection::open(folder.path().join("history")).unwrap();
     super::configure(&connection).unwrap();
     schema::migrate(&mut connection).unwrap();
-    let run = Registered {
-        summary: RunSummary {
-            id: "run".into(),
-            name: "long".to_owned(),
-            submitted_at: super::now(),
-            threads: 4,
-            memory_mib: 1,
-            ..RunSummary::default()
-        },
-        layout: layout(),
-        for_s: None,
-        cloned_from: None,
-        resumes: None,
-        begins_at: None,
-    };
-    let spec = RunSpec { document: json!({}), modules: BTreeMap::new() };
+    let (run, spec) = registered();
     transact(&mut connection, |transaction| insert(transaction, &run, &spec, None)).unwrap();
     let buffer = RowBuffer::new(&layout());
     let quarters = hours * HOUR / QUARTER;
@@ -340,4 +347,41 @@ fn overwritten_pages_are_reported_and_a_check_ends_in_time() {
     // A check with a time limit of zero ends and finds no damage.
     let (_folder, whole) = recorded(1);
     assert_eq!(damage(&whole, Duration::ZERO), None);
+}
+
+/// The writer, for which all runs wait, only writes.
+#[test]
+fn what_is_written_of_a_run_is_made_before_its_turn_comes() {
+    let (folder, runtime) = (tempfile::tempdir().unwrap(), tokio::runtime::Runtime::new().unwrap());
+    let history = History::open(folder.path(), runtime.handle()).unwrap();
+    let (run, spec) = registered();
+    let live = Arc::new(LiveRun::new(run, Feed::new(), history.clone(), Arc::default()));
+    let own = live.clone();
+    let insert = move |connection: &mut Connection| {
+        transact(connection, |work| insert(work, &own.registered, &spec, None))
+    };
+    history.work_blocking(insert).unwrap();
+    let (go_on, waits) = std::sync::mpsc::sync_channel::<()>(0);
+    history.hand_over(Box::new(move |_| waits.recv().unwrap())).unwrap();
+    live.write_soon();
+    (0..8).for_each(|quarter| drop(live.rows.add(&pulse(quarter))));
+    go_on.send(()).unwrap();
+    let stored = || {
+        let query = |connection: &mut Connection| {
+            let query = "SELECT state, (SELECT count(*) FROM chunks) FROM runs";
+            Ok(connection.query_row(query, [], |row| <(String, i64)>::try_from(row))?)
+        };
+        history.work_blocking(query).unwrap()
+    };
+    assert_eq!(stored(), ("queued".to_owned(), 0));
+    let (go_on, waits) = std::sync::mpsc::sync_channel::<()>(0);
+    history.hand_over(Box::new(move |_| waits.recv().unwrap())).unwrap();
+    live.write_soon();
+    // What was made before the end is not written after it.
+    live.on_ended(None, RunState::Stopped, None, None);
+    go_on.send(()).unwrap();
+    assert_eq!(stored(), ("queued".to_owned(), 0));
+    assert!(live.write_all());
+    assert_eq!(stored().0, "stopped");
+    assert!(stored().1 > 0);
 }

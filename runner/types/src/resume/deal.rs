@@ -1,10 +1,11 @@
 //! The positions that a state leaves to each rank.
 
 use std::collections::BTreeMap;
-use std::num::NonZeroU32;
+use std::sync::Arc;
 
+use super::ranges::Numbers;
 use super::rest::{Places, Rest, Stride};
-use super::{ALONE, DataSet, EpochState, Hash, Kept, RankState, Token, TokenFault};
+use super::{ALONE, DataSet, EpochState, Hash, Kept, MAX_STRIDES, RankState, Token, TokenFault};
 use crate::data_set::DataFields;
 use crate::ledger::RunBook;
 use crate::traversal::{Shard, Uneven};
@@ -21,28 +22,26 @@ pub struct StartPoint {
     /// Epochs of which this rank visits a part.
     pub(super) epochs: BTreeMap<u32, EpochShare>,
     pub(super) first: u32,
+    /// Least number of entries of which the state can be.
+    least_entries: u64,
 }
 
 /// Positions of an epoch that are left to a rank, in the order of their visits. They are a sequence of numbers, and a number `k` is
 /// the position at the place `rank + k * world` of the epoch's rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EpochShare {
-    rest: Rest,
+    places: Arc<Places>,
     shard: Shard,
-    /// Numbers to be visited below `top`, as first number and count.
-    gaps: Vec<(u64, u64)>,
-    /// Number from which on all are visited.
-    pub(super) top: u64,
+    pub(super) numbers: Arc<Numbers>,
     ended: Option<u64>,
 }
 
 /// Visits of an epoch of a source whose number of entries is known.
 #[derive(Clone, Debug)]
 pub(crate) struct Visits {
-    places: Places,
+    places: Arc<Places>,
     shard: Shard,
-    /// Number of the visit with which each gap begins, and its first number; in the end, the tail that has no end.
-    gaps: Vec<(u64, u64)>,
+    numbers: Arc<Numbers>,
     /// Number of visits.
     pub(crate) len: u64,
 }
@@ -53,30 +52,46 @@ impl StartPoint {
         let shard = shard.unwrap_or(ALONE);
         let Shard { rank, world, uneven } = shard;
         let settled = token.settled();
-        let mut token =
-            match token.world == world && (token.ranks.contains_key(&rank) || token.ranks.is_empty()) {
-                true => token,
-                false => token.dealt(world, uneven)?,
-            };
-        let state = token.ranks.remove(&rank).unwrap_or_default();
+        // Another pipeline, for which the state is forced, may have a lower limit.
+        let least_entries = token.least_entries().unwrap_or(0);
+        let is_same = token.world == world && (token.ranks.contains_key(&rank) || token.ranks.is_empty());
+        let (mut token, state) = match is_same {
+            true => {
+                let mut token = token;
+                let state = token.ranks.remove(&rank).unwrap_or_default();
+                (token, state)
+            }
+            false => token.dealt(shard)?,
+        };
         token.ranks.clear();
         token.uneven = uneven;
         let next = state.epochs.last().map_or(token.first_epoch, |last| last.epoch.saturating_add(1));
         let first = state.epochs.iter().find(|epoch| !epoch.is_settled()).map_or(next, |epoch| epoch.epoch);
         let mut epochs = BTreeMap::new();
         for (epoch, rest) in token.rests.range(first..) {
-            epochs.insert(*epoch, EpochShare::new(rest.clone(), shard, &EpochState::begun(*epoch)));
+            epochs.insert(*epoch, EpochShare::new(rest, shard, &EpochState::begun(*epoch)));
         }
         for state in state.epochs.iter().filter(|state| state.epoch >= first) {
-            let rest = token.rests.get(&state.epoch).cloned().unwrap_or_else(Rest::whole);
-            epochs.insert(state.epoch, EpochShare::new(rest, shard, state));
+            let rest = token.rests.get(&state.epoch);
+            epochs.insert(state.epoch, EpochShare::new(rest.unwrap_or(&Rest::whole()), shard, state));
         }
-        Ok(Self { token, rank, state, settled, epochs, first })
+        Ok(Self { token, rank, state, settled, epochs, first, least_entries })
     }
 
-    pub(super) fn share_of(&self, rest: Rest, state: &EpochState) -> EpochShare {
-        let Token { world, uneven, .. } = self.token;
-        EpochShare::new(rest, Shard { rank: self.rank, world, uneven }, state)
+    /// The same for a source that may have fewer entries than the one of the state.
+    #[must_use]
+    pub fn for_other_data(self) -> Self {
+        Self { least_entries: 0, ..self }
+    }
+
+    /// Checks that a source with `count` entries has all positions that are settled.
+    pub fn check_count(&self, count: u64) -> Result<(), TokenFault> {
+        match self.least_entries.checked_sub(1).filter(|last| *last >= count) {
+            Some(last) => Err(TokenFault::Damaged(format!(
+                "position {last} of an epoch is settled, and the source has {count} samples"
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// Number of the first pass of the run that continues.
@@ -129,101 +144,86 @@ impl StartPoint {
         self.state.epochs.iter().flat_map(|state| {
             let share = self.epochs.get(&state.epoch);
             state.children.iter().filter_map(move |(number, hashes)| {
-                Some((
-                    state.epoch,
-                    share?.visit_of(*number)?,
-                    hashes.iter().map(|Hash(hash)| *hash).collect(),
-                ))
+                let visit = share?.numbers.place_of(*number)?;
+                Some((state.epoch, visit, hashes.iter().map(|Hash(hash)| *hash).collect()))
             })
         })
     }
 }
 
 impl EpochShare {
-    fn new(rest: Rest, shard: Shard, state: &EpochState) -> Self {
-        Self { rest, shard, gaps: state.gaps(), top: state.top(), ended: state.ended }
+    fn new(rest: &Rest, shard: Shard, state: &EpochState) -> Self {
+        let places = Arc::new(Places::new(rest.0.clone()));
+        Self { places, shard, numbers: Arc::new(Numbers::new(state.gaps(), state.top())), ended: state.ended }
     }
 
     /// True if the positions are visited in ascending order.
     pub fn is_ascending(&self) -> bool {
-        self.rest.0.windows(2).all(|pair| match pair[0] {
-            Stride(first, step, Some(number)) => (number - 1) * step + first < pair[1].0,
-            Stride(.., None) => false,
-        })
+        self.places.is_ascending()
     }
 
-    /// True if the rank may visit this position.
+    /// True if the rank may visit this position. Only for positions that are visited in ascending order.
     pub fn may_visit(&self, position: u64) -> bool {
         let world = u64::from(self.shard.world.get());
-        let Some(place) = self.rest.place_of(position) else { return false };
-        let number = place / world;
-        place % world == u64::from(self.shard.rank)
-            && (number >= self.top
-                || self.gaps.iter().any(|(first, count)| (*first..first + count).contains(&number)))
-    }
-
-    /// Number of numbers below `top` that are visited.
-    pub(super) fn in_gaps(&self) -> u64 {
-        self.gaps.iter().map(|(_, count)| count).sum()
-    }
-
-    /// Numbers of the visits `first..end`, as ranges.
-    pub(super) fn numbers(&self, first: u64, end: u64) -> Vec<(u64, u64)> {
-        let (mut before, mut found) = (0, Vec::new());
-        let tail = [(self.top, u64::MAX - self.top)];
-        for (start, count) in self.gaps.iter().chain(&tail) {
-            let from = first.max(before);
-            let to = end.min(before.saturating_add(*count));
-            if from < to {
-                found.push((start + (from - before), to - from));
-            }
-            before = before.saturating_add(*count);
-        }
-        found
-    }
-
-    /// The visit of a number.
-    fn visit_of(&self, number: u64) -> Option<u64> {
-        let mut before = 0;
-        for (first, count) in &self.gaps {
-            if (*first..first + count).contains(&number) {
-                return Some(before + number - first);
-            }
-            before += count;
-        }
-        Some(before + number.checked_sub(self.top)?)
+        let Some(place) = self.places.place_of(position) else { return false };
+        place % world == u64::from(self.shard.rank) && self.numbers.place_of(place / world).is_some()
     }
 
     /// The visits of a source with `count` entries.
     pub(crate) fn visits(&self, count: u64) -> Visits {
-        let places = Places::below(&self.rest, count);
-        let dealt = self.ended.unwrap_or_else(|| self.shard.share_of(self.rest.len(count)));
-        let mut len = 0;
-        let mut gaps = Vec::with_capacity(self.gaps.len() + 1);
-        for (first, count) in &self.gaps {
-            gaps.push((len, *first));
-            len += dealt.saturating_sub(*first).min(*count);
-        }
-        gaps.push((len, self.top));
-        len += dealt.saturating_sub(self.top);
-        Visits { places, shard: self.shard, gaps, len }
+        let places = self.places.cut(count).map_or_else(|| self.places.clone(), Arc::new);
+        let entries = places.len(count);
+        let dealt = self.ended.unwrap_or_else(|| self.shard.share_of(entries));
+        let most = Shard { uneven: Uneven::Keep, ..self.shard }.share_of(entries);
+        let len = self.numbers.below(dealt.min(most));
+        Visits { places, shard: self.shard, numbers: self.numbers.clone(), len }
     }
 }
 
 impl Visits {
     /// Position of a visit.
     pub(crate) fn at(&self, visit: u64) -> u64 {
-        let gap = self.gaps.partition_point(|(before, _)| *before <= visit) - 1;
-        let (before, first) = self.gaps[gap];
         let world = u64::from(self.shard.world.get());
-        let number = first.saturating_add(visit - before);
-        self.places.at(number.saturating_mul(world).saturating_add(self.shard.rank.into()))
+        let place = self.numbers.at(visit).saturating_mul(world).saturating_add(self.shard.rank.into());
+        self.places.at(place)
     }
 }
 
 impl Token {
-    /// The state with all that is left dealt to another number of ranks. Fails if it lacks a rank.
-    fn dealt(&self, world: NonZeroU32, uneven: Uneven) -> Result<Self, TokenFault> {
+    /// Number of entries in an epoch, as far as it is known.
+    fn entries(&self) -> u64 {
+        self.count.unwrap_or(u64::MAX).min(self.limit.unwrap_or(u64::MAX))
+    }
+
+    /// Least number of entries of which the state can be: as many as the last position has that is settled or has settled samples. Fails
+    /// if the state itself has fewer.
+    pub(super) fn least_entries(&self) -> Result<u64, TokenFault> {
+        let (entries, world) = (self.entries(), u64::from(self.world.get()));
+        let rests: BTreeMap<u32, Places> =
+            self.rests.iter().map(|(epoch, rest)| (*epoch, Places::below(rest, entries))).collect();
+        let mut least = 0;
+        for (rank, state) in &self.ranks {
+            for state in &state.epochs {
+                let Some(number) = state.top().checked_sub(1) else { continue };
+                let place = number.saturating_mul(world).saturating_add(u64::from(*rank));
+                let rest = rests.get(&state.epoch);
+                let position = rest.map_or(place, |places| places.at(place));
+                if position >= entries {
+                    return Err(TokenFault::Damaged(format!(
+                        "rank {rank} of {world} has settled {} positions of epoch {}, and all ranks together get {}",
+                        state.top(),
+                        state.epoch,
+                        rest.map_or(entries, |places| places.len(entries))
+                    )));
+                }
+                least = least.max(position + 1);
+            }
+        }
+        Ok(least)
+    }
+
+    /// The state with all that is left dealt to the ranks of another number, and the state of one of them. Fails if it lacks a rank.
+    fn dealt(&self, shard: Shard) -> Result<(Self, RankState), TokenFault> {
         if self.ranks.len() as u64 != u64::from(self.world.get()) {
             let ranks = self.ranks.keys().copied().collect();
             return Err(TokenFault::Ranks { ranks, world: self.world });
@@ -231,91 +231,117 @@ impl Token {
         if let Some((rank, _)) = self.ranks.iter().find(|(_, rank)| !rank.kept.is_empty()) {
             return Err(TokenFault::Kept(*rank));
         }
-        let listed = || self.ranks.values().flat_map(|rank| rank.epochs.iter());
-        let last = listed().map(|epoch| epoch.epoch).max();
-        let open = listed().filter(|epoch| !epoch.is_settled()).map(|epoch| epoch.epoch).min();
+        let mut listed: BTreeMap<u32, Vec<(u32, &EpochState)>> = BTreeMap::new();
+        for (rank, state) in &self.ranks {
+            state.epochs.iter().for_each(|state| listed.entry(state.epoch).or_default().push((*rank, state)));
+        }
+        let open = listed.iter().find(|(_, states)| states.iter().any(|(_, state)| !state.is_settled()));
         // A rank that has not begun the last epoch leaves all of it.
         let behind = self
             .ranks
             .values()
             .map(|rank| rank.epochs.last().map_or(self.first_epoch, |last| last.epoch.saturating_add(1)));
-        let next = last.map_or(self.first_epoch, |last| last.saturating_add(1));
-        let first = open.into_iter().chain(behind).min().unwrap_or(next);
+        let next = listed.last_key_value().map_or(self.first_epoch, |(last, _)| last.saturating_add(1));
+        let first = open.map(|(epoch, _)| *epoch).into_iter().chain(behind).min().unwrap_or(next);
+        // All ranks have settled the epochs before those that any of them lists.
+        let begun = self.ranks.values().filter_map(|rank| rank.epochs.first()).map(|first| first.epoch).max();
+        if first < next && begun.is_some_and(|begun| first < begun) {
+            return Err(TokenFault::Apart(first));
+        }
         let mut token = Self {
-            world,
-            uneven,
+            world: shard.world,
+            uneven: shard.uneven,
             before: self.settled(),
             ranks: BTreeMap::new(),
             rests: BTreeMap::new(),
             ..self.clone()
         };
-        let mut states: BTreeMap<u32, RankState> =
-            (0..world.get()).map(|rank| (rank, RankState::default())).collect();
+        let world = u64::from(shard.world.get());
+        let (mut own, mut most) = (RankState::default(), MAX_STRIDES);
         for epoch in first..next {
-            let (rest, children) = self.left_of(epoch)?;
+            let states = listed.get(&epoch).map_or(&[][..], Vec::as_slice);
+            let (rest, children) = self.left_of(epoch, states, &mut most)?;
+            let of_rank = children.into_iter().filter(|(place, _)| place % world == u64::from(shard.rank));
+            let children = of_rank.map(|(place, hashes)| (place / world, hashes)).collect();
             // An epoch of which a rank gets nothing is begun, too, so that all ranks end the same epochs.
-            states.values_mut().for_each(|state| state.epochs.push(EpochState::begun(epoch)));
-            for (position, hashes) in children {
-                let Some(place) = rest.place_of(position) else { continue };
-                let (rank, number) = (place % u64::from(world.get()), place / u64::from(world.get()));
-                let state =
-                    u32::try_from(rank).ok().and_then(|rank| states.get_mut(&rank)?.epochs.last_mut());
-                state.map(|state| state.children.insert(number, hashes));
-            }
+            own.epochs.push(EpochState { children, ..EpochState::begun(epoch) });
             token.rests.insert(epoch, rest);
         }
         if first == next && next > self.first_epoch {
             // All epochs so far are settled: the next one begins.
-            states.values_mut().for_each(|state| state.epochs.push(EpochState::begun(next)));
+            own.epochs.push(EpochState::begun(next));
         }
-        token.ranks = states;
-        Ok(token)
+        Ok((token, own))
     }
 
-    /// Positions of an epoch that no rank has settled, and those of them that have settled samples.
-    fn left_of(&self, epoch: u32) -> Result<(Rest, BTreeMap<u64, Vec<Hash>>), TokenFault> {
-        let fresh = EpochState::begun(epoch);
-        let mut states = Vec::with_capacity(self.ranks.len());
-        for (rank, state) in &self.ranks {
-            let is_earlier = state.epochs.first().is_some_and(|first| epoch < first.epoch);
-            if is_earlier {
-                return Err(TokenFault::Apart(epoch));
-            }
-            let listed = state.epochs.iter().find(|state| state.epoch == epoch);
-            states.push((u64::from(*rank), listed.unwrap_or(&fresh)));
-        }
+    /// Positions of an epoch that no rank has settled, and those of them that have settled samples, by their places among them. `listed`
+    /// are the ranks that have begun the epoch. Lowers the number of strides that all epochs may have.
+    fn left_of(
+        &self,
+        epoch: u32,
+        listed: &[(u32, &EpochState)],
+        most: &mut usize,
+    ) -> Result<(Rest, Vec<(u64, Vec<Hash>)>), TokenFault> {
         let world = u64::from(self.world.get());
-        let ended = states.iter().filter(|(_, state)| state.ended.is_some()).count();
-        if self.uneven == Uneven::Keep && self.count.is_none() && ended > 0 && ended < states.len() {
+        let ended = listed.iter().filter(|(_, state)| state.ended.is_some()).count();
+        if self.uneven == Uneven::Keep && self.count.is_none() && ended > 0 && ended < self.ranks.len() {
             return Err(TokenFault::Uncounted(epoch));
         }
-        let entries = self.count.unwrap_or(u64::MAX).min(self.limit.unwrap_or(u64::MAX));
+        let entries = self.entries();
         let places = Places::below(self.rests.get(&epoch).unwrap_or(&Rest::whole()), entries);
-        let top = states.iter().map(|(_, state)| state.top()).max().unwrap_or(0);
+        let top = listed.iter().map(|(_, state)| state.top()).max().unwrap_or(0);
         let overflow = || TokenFault::Damaged("a position is too large".to_owned());
-        let place = |rank: u64, number: u64| {
-            number.checked_mul(world).and_then(|place| place.checked_add(rank)).ok_or_else(overflow)
+        let place = |rank: u32, number: u64| {
+            number
+                .checked_mul(world)
+                .and_then(|place| place.checked_add(u64::from(rank)))
+                .ok_or_else(overflow)
         };
-        let (mut strides, mut children) = (Vec::new(), BTreeMap::new());
-        for (rank, state) in &states {
+        let fresh = EpochState::begun(epoch);
+        let mut states: Vec<(u32, &EpochState)> = listed.to_vec();
+        if top > 0 {
+            // The other ranks leave the positions that these have settled.
+            let mut begun = listed.iter().peekable();
+            let all = self.ranks.keys();
+            states = all
+                .map(|rank| begun.next_if(|(listed, _)| listed == rank).copied().unwrap_or((*rank, &fresh)))
+                .collect();
+        }
+        *most = most.checked_sub(states.len()).ok_or(TokenFault::TooMany)?;
+        // Positions with settled samples, by the first position of their stride and their number in it.
+        let (mut strides, mut children) = (Vec::new(), Vec::new());
+        for (rank, state) in states {
             let behind = if state.ended.is_some() { 0 } else { top - state.top() };
+            let (gaps, begin) = (state.gaps(), strides.len());
             for (first, count) in
-                state.gaps().into_iter().chain([(state.top(), behind)]).filter(|(_, count)| *count > 0)
+                gaps.iter().copied().chain([(state.top(), behind)]).filter(|(_, count)| *count > 0)
             {
-                places.part(place(*rank, first)?, world, Some(count), &mut strides)?;
+                places.part(place(rank, first)?, world, Some(count), *most, &mut strides)?;
             }
-            for (number, hashes) in &state.children {
-                children.insert(places.at(place(*rank, *number)?), hashes.clone());
+            if !state.children.is_empty() {
+                let (numbers, own) =
+                    (Numbers::new(gaps, state.top()), Places::new(strides[begin..].to_vec()));
+                children.extend(state.children.iter().filter_map(|(number, hashes)| {
+                    let (Stride(first, ..), within) = own.stride_at(numbers.place_of(*number)?)?;
+                    Some((first, within, hashes.clone()))
+                }));
             }
         }
         // Of the ranks that have not ended the epoch, the last number may have no entry.
         strides.iter_mut().for_each(|stride| stride.cut(entries));
         strides.retain(|Stride(.., number)| *number != Some(0));
         strides.sort_unstable();
+        let left = Places::new(strides.clone());
+        let children = children.into_iter().filter_map(|(first, within, hashes)| {
+            let (start, number) = left.stride_from(first)?;
+            (within < number).then(|| (start + within, hashes))
+        });
+        let children = children.collect();
         let is_cut = self.uneven == Uneven::Drop && ended > 0;
         if !is_cut {
-            places.part(place(0, top)?, 1, None, &mut strides)?;
+            places.part(place(0, top)?, 1, None, *most, &mut strides)?;
         }
+        *most -= strides.len().min(*most);
         Ok((Rest(strides), children))
     }
 }

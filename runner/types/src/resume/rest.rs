@@ -20,6 +20,13 @@ impl Stride {
         count.saturating_sub(first).div_ceil(step).min(number.unwrap_or(u64::MAX))
     }
 
+    /// Position behind the last one; `None` without an end.
+    fn end(self) -> Option<u64> {
+        let Self(first, step, number) = self;
+        let last = |more: u64| first.saturating_add(more.saturating_mul(step));
+        number.map(|number| number.checked_sub(1).map_or(first, |more| last(more).saturating_add(1)))
+    }
+
     /// Removes the positions that are not below `count` from a stride with an end.
     pub(super) fn cut(&mut self, count: u64) {
         self.2 = self.2.map(|_| self.len(count));
@@ -30,31 +37,6 @@ impl Rest {
     /// All positions of an epoch.
     pub fn whole() -> Self {
         Self(vec![Stride(0, 1, None)])
-    }
-
-    /// Number of positions in an epoch with `count` entries.
-    pub fn len(&self, count: u64) -> u64 {
-        self.0.iter().map(|stride| stride.len(count)).fold(0, u64::saturating_add)
-    }
-
-    /// True if no position remains, whatever the number of entries.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Place of a position.
-    pub(super) fn place_of(&self, position: u64) -> Option<u64> {
-        let mut before = 0;
-        for Stride(first, step, number) in &self.0 {
-            if let Some(distance) = position.checked_sub(*first)
-                && distance % step == 0
-                && number.is_none_or(|number| distance / step < number)
-            {
-                return Some(before + distance / step);
-            }
-            before += (*number)?;
-        }
-        None
     }
 
     /// True if the strides are what [`Rest`] says, and their positions can be computed.
@@ -81,65 +63,108 @@ pub(super) struct Places {
     strides: Vec<Stride>,
     /// Place of the first position of each stride.
     starts: Vec<u64>,
+    is_ascending: bool,
+    /// Position behind those of the strides with an end.
+    end: u64,
 }
 
 impl Places {
+    /// The positions of these strides.
+    pub(super) fn new(strides: Vec<Stride>) -> Self {
+        let starts = strides.iter().scan(0_u64, |before, stride| {
+            Some(std::mem::replace(before, before.saturating_add(stride.2.unwrap_or(0))))
+        });
+        let is_ascending = strides.windows(2).all(|pair| pair[0].end().is_some_and(|end| end <= pair[1].0));
+        let end = strides.iter().filter_map(|stride| stride.end()).max().unwrap_or(0);
+        Self { starts: starts.collect(), is_ascending, end, strides }
+    }
+
     /// The positions of `rest` below `count`.
     pub(super) fn below(rest: &Rest, count: u64) -> Self {
         let mut strides = rest.0.clone();
         strides.iter_mut().for_each(|stride| stride.cut(count));
-        let mut before = 0_u64;
-        let starts = strides.iter().map(|stride| {
-            let start = before;
-            before = before.saturating_add(stride.2.unwrap_or(0));
-            start
-        });
-        Self { starts: starts.collect(), strides }
+        Self::new(strides)
+    }
+
+    /// The same without the positions that are not below `count`, if the places of the others depend on these; `None` if they do not.
+    pub(super) fn cut(&self, count: u64) -> Option<Self> {
+        let is_same = self.is_ascending || self.end <= count;
+        (!is_same).then(|| {
+            let mut strides = self.strides.clone();
+            strides.iter_mut().for_each(|stride| stride.cut(count));
+            Self::new(strides)
+        })
+    }
+
+    /// True if the positions ascend.
+    pub(super) fn is_ascending(&self) -> bool {
+        self.is_ascending
+    }
+
+    /// Number of positions below `count`.
+    pub(super) fn len(&self, count: u64) -> u64 {
+        if !self.is_ascending {
+            return self.strides.iter().map(|stride| stride.len(count)).fold(0, u64::saturating_add);
+        }
+        let last = self.strides.partition_point(|stride| stride.0 < count).checked_sub(1);
+        last.map_or(0, |last| self.starts[last].saturating_add(self.strides[last].len(count)))
+    }
+
+    /// Number of the stride with a place, and the number of the place in it.
+    pub(super) fn stride_at(&self, place: u64) -> Option<(Stride, u64)> {
+        let number = self.starts.partition_point(|start| *start <= place).checked_sub(1)?;
+        let (stride, within) = (self.strides[number], place - self.starts[number]);
+        stride.2.is_none_or(|number| within < number).then_some((stride, within))
     }
 
     /// Position at `place`. Beyond the last one, a position that no source has.
     pub(super) fn at(&self, place: u64) -> u64 {
-        let stride = self.starts.partition_point(|start| *start <= place);
-        let Some(stride) = stride.checked_sub(1) else { return u64::MAX };
-        let within = place - self.starts[stride];
-        match self.strides[stride] {
-            Stride(.., Some(number)) if within >= number => u64::MAX,
-            Stride(first, step, _) => first.saturating_add(within.saturating_mul(step)),
+        match self.stride_at(place) {
+            Some((Stride(first, step, _), within)) => first.saturating_add(within.saturating_mul(step)),
+            None => u64::MAX,
         }
     }
 
+    /// Place of a position. Only for positions that ascend.
+    pub(super) fn place_of(&self, position: u64) -> Option<u64> {
+        debug_assert!(self.is_ascending, "strides that overlap are not searched");
+        let number = self.strides.partition_point(|stride| stride.0 <= position).checked_sub(1)?;
+        let Stride(first, step, length) = self.strides[number];
+        let within = (position - first) / step;
+        let is_there = (position - first) % step == 0 && length.is_none_or(|length| within < length);
+        is_there.then(|| self.starts[number] + within)
+    }
+
+    /// Place at which the stride with this first position begins, and its number of positions. Only for strides in order.
+    pub(super) fn stride_from(&self, first: u64) -> Option<(u64, u64)> {
+        let number = self.strides.binary_search_by_key(&first, |stride| stride.0).ok()?;
+        Some((self.starts[number], self.strides[number].2.unwrap_or(u64::MAX)))
+    }
+
     /// Adds the positions at the places `start`, `start + step`, ..., `number` of them or all, as strides. Without a number, `step` is 1.
+    /// Fails if there are more than `most` strides then.
     pub(super) fn part(
         &self,
         mut start: u64,
         step: u64,
         mut number: Option<u64>,
+        most: usize,
         into: &mut Vec<Stride>,
     ) -> Result<(), TokenFault> {
-        let from = self.starts.partition_point(|place| *place <= start).saturating_sub(1);
-        for (Stride(first, distance, length), before) in self.strides[from..].iter().zip(&self.starts[from..])
+        let overflow = || TokenFault::Damaged("a position is too large".to_owned());
+        while number != Some(0)
+            && let Some((Stride(first, distance, length), within)) = self.stride_at(start)
         {
-            if number == Some(0) {
-                break;
-            }
-            let within = start - before;
-            let here = match length {
-                Some(length) if within >= *length => continue,
-                Some(length) => Some((length - within).div_ceil(step)),
-                None => None,
-            };
+            let here = length.map(|length| (length - within).div_ceil(step));
             let taken = match (here, number) {
                 (Some(here), Some(number)) => Some(here.min(number)),
                 (here, number) => here.or(number),
             };
-            if into.len() >= MAX_STRIDES {
+            if into.len() >= most {
                 return Err(TokenFault::TooMany);
             }
-            let overflow = || TokenFault::Damaged("a position is too large".to_owned());
-            let begin = within
-                .checked_mul(*distance)
-                .and_then(|more| more.checked_add(*first))
-                .ok_or_else(overflow)?;
+            let begin =
+                within.checked_mul(distance).and_then(|more| more.checked_add(first)).ok_or_else(overflow)?;
             let distance = distance.checked_mul(step).ok_or_else(overflow)?;
             into.push(Stride(begin, distance, taken));
             let Some(taken) = taken else { break };

@@ -1,16 +1,26 @@
 //! The state of a rank after a run.
 
 use std::collections::BTreeMap;
+use std::iter;
 
 use super::deal::StartPoint;
-use super::rest::Rest;
+use super::ranges::{Numbers, at_places, outside, union};
 use super::{DataSet, EpochState, Hash, Kept, RankState, SELECTION, Token};
 use crate::ledger::RunBook;
+
+/// Least size of a range in a state, in bytes: `[0,1],`.
+pub const LEAST_RANGE_BYTES: u64 = 6;
+
+/// Least size of a settled sample of a position that is not settled, in bytes: `"0",`.
+pub const LEAST_CHILD_BYTES: u64 = 4;
+
+/// Least size of an epoch in a state, in bytes: `{"epoch":0,"frontier":0},`, less a range, since the first one may become the frontier.
+pub const LEAST_EPOCH_BYTES: u64 = 25 - LEAST_RANGE_BYTES;
 
 /// Progress of a run since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Epochs that the run has begun and not settled, and the last one that it has settled.
+    /// Epochs that the run has begun and not settled, and the last one that it has settled, in order.
     pub epochs: Vec<EpochProgress>,
     /// Samples settled in this run, by outcome.
     pub settled: RunBook,
@@ -35,7 +45,7 @@ pub struct EpochProgress {
     pub settled: Vec<(u64, u64)>,
     /// Number of visits, if the source has made all of them.
     pub ended: Option<u64>,
-    /// Settled samples of visits that are not settled.
+    /// Settled samples of visits that are not settled, in the order of the visits.
     pub children: Vec<(u64, Vec<u64>)>,
 }
 
@@ -72,11 +82,15 @@ impl StartPoint {
             epochs.extend(self.state.epochs.iter().filter(|state| state.epoch > last).cloned());
         }
         // Epochs without visits have no progress.
-        for epoch in self.epochs.keys() {
-            let place = epochs.partition_point(|state| state.epoch < *epoch);
-            if place > 0 && epochs.get(place).is_some_and(|next| next.epoch != *epoch) {
-                epochs.insert(place, EpochState { ended: Some(0), ..EpochState::begun(*epoch) });
-            }
+        if let [first, .., last] = &epochs[..] {
+            let between = self.epochs.range(first.epoch..last.epoch).map(|(epoch, _)| *epoch);
+            let missing: Vec<EpochState> = between
+                .filter(|epoch| epochs.binary_search_by_key(epoch, |state| state.epoch).is_err())
+                .map(|epoch| EpochState { ended: Some(0), ..EpochState::begun(epoch) })
+                .collect();
+            epochs.extend(missing);
+            // Two lists in order, which this sort merges.
+            epochs.sort_by_key(|state| state.epoch);
         }
         if let Some(finished) = progress.finished {
             let next = u64::from(self.first) + finished;
@@ -101,7 +115,7 @@ impl StartPoint {
             RankState {
                 epochs,
                 settled,
-                items: self.state.items + progress.items,
+                items: self.state.items.saturating_add(progress.items),
                 kept: progress.kept.clone().unwrap_or_else(|| self.state.kept.clone()),
             },
         )]);
@@ -110,46 +124,30 @@ impl StartPoint {
 
     fn epoch_after(&self, progress: &EpochProgress) -> EpochState {
         let epoch = progress.epoch;
-        let before = self.state.epochs.iter().find(|state| state.epoch == epoch);
-        let before = before.cloned().unwrap_or_else(|| EpochState::begun(epoch));
-        let whole;
-        let share = match self.epochs.get(&epoch) {
-            Some(share) => share,
-            None => {
-                whole = self.share_of(Rest::whole(), &before);
-                &whole
-            }
+        let before = self.state.epochs.binary_search_by_key(&epoch, |state| state.epoch);
+        let before =
+            before.map_or_else(|_| EpochState::begun(epoch), |place| self.state.epochs[place].clone());
+        let numbers = match self.epochs.get(&epoch) {
+            Some(share) => share.numbers.clone(),
+            None => Numbers::new(before.gaps(), before.top()).into(),
         };
-        let mut settled: Vec<(u64, u64)> =
-            std::iter::once((0, before.frontier)).chain(before.settled).collect();
-        for (first, count) in &progress.settled {
-            settled.extend(share.numbers(*first, first + count));
+        let known = iter::once((0, before.frontier)).filter(|(_, count)| *count > 0).chain(before.settled);
+        let mut settled = union(known, at_places(progress.settled.iter().copied(), numbers.ranges()));
+        let begun = settled.first().filter(|(first, _)| *first == 0).map(|(_, count)| *count);
+        if begun.is_some() {
+            settled.remove(0);
         }
-        settled.retain(|(_, count)| *count > 0);
-        settled.sort_unstable();
-        let mut merged: Vec<(u64, u64)> = Vec::with_capacity(settled.len());
-        for (first, count) in settled {
-            match merged.last_mut() {
-                Some((start, before)) if *start + *before >= first => {
-                    *before = (first + count - *start).max(*before)
-                }
-                _ => merged.push((first, count)),
-            }
-        }
-        let frontier = merged.first().filter(|(first, _)| *first == 0).map_or(0, |(_, count)| *count);
-        merged.retain(|(first, _)| *first > 0);
-        let ended = progress.ended.map(|visits| share.top + visits.saturating_sub(share.in_gaps()));
-        let number = |visit: u64| share.numbers(visit, visit + 1).first().map(|(number, _)| *number);
-        let children = progress.children.iter().filter_map(|(visit, hashes)| {
-            Some((number(*visit)?, hashes.iter().copied().map(Hash).collect()))
-        });
+        let frontier = begun.unwrap_or(0);
+        let ended = progress.ended.map(|visits| numbers.top() + visits.saturating_sub(numbers.before_top()));
+        let visits = progress.children.iter().map(|(visit, _)| (*visit, 1));
+        let found = at_places(visits, numbers.ranges()).into_iter().map(|(number, _)| number);
+        let hashes = progress.children.iter().map(|(_, hashes)| hashes.iter().copied().map(Hash).collect());
         // A child that was settled before is known to the run only from its visit on.
-        let mut known = before.children;
-        known.extend(children);
-        known.retain(|number, _| {
-            *number >= frontier
-                && !merged.iter().any(|(first, count)| (*first..first + count).contains(number))
-        });
-        EpochState { epoch, frontier, settled: merged, ended: before.ended.or(ended), children: known }
+        let mut children = before.children;
+        children.extend(found.zip(hashes));
+        let mut is_left = outside(settled.iter().copied());
+        children.retain(|number, _| *number >= frontier && is_left(*number));
+        drop(is_left);
+        EpochState { epoch, frontier, settled, ended: before.ended.or(ended), children }
     }
 }

@@ -137,7 +137,7 @@ fn fresh(settings: &TraversalSettings) -> StartPoint {
 
 fn state(driver: &mut Driver, start: &StartPoint, count: u64) -> RankState {
     let data = DataSet { count: Some(count), ..DataSet::default() };
-    let mut token = start.after(&driver.schedule.progress(data));
+    let mut token = start.after(&driver.schedule.progress(data, u64::MAX).unwrap());
     token.ranks.remove(&0).unwrap()
 }
 
@@ -247,7 +247,7 @@ proptest! {
                 prop_assert!(step < 100_000, "the run does not end");
             }
             prop_assert!(driver.ledger().balanced);
-            let token = start.after(&driver.schedule.progress(DataSet { count: Some(count), ..DataSet::default() }));
+            let token = start.after(&driver.schedule.progress(DataSet { count: Some(count), ..DataSet::default() }, u64::MAX).unwrap());
             let total = driver.ledger().total;
             failed += total.skipped;
             dropped += total.dropped;

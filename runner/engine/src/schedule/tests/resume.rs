@@ -3,7 +3,9 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use penstock_types::resume::{DataSet, Kept, Progress, StartPoint, Token, TokenFault};
+use penstock_types::resume::{
+    DataSet, Kept, LEAST_EPOCH_BYTES, LEAST_RANGE_BYTES, Progress, StartPoint, Token, TokenFault,
+};
 use penstock_types::traversal::{
     Mixture, NextVisits, Part, Pick, Shard, Stop, Traversal, TraversalSettings, Uneven,
 };
@@ -273,7 +275,9 @@ fn run(
     if !later {
         handed = driver.delivered.len();
     }
-    let token = start.after(&driver.schedule.progress(data.set()));
+    let token = start.after(&driver.schedule.progress(data.set(), u64::MAX).unwrap());
+    // What is given up is certain to be larger.
+    assert!(driver.schedule.progress(data.set(), token.to_json().len() as u64).is_some());
     let samples = driver.delivered.into_iter().take(handed).flat_map(into_samples).collect();
     (Token::read(token.to_json().as_bytes()).unwrap(), samples)
 }
@@ -438,7 +442,8 @@ fn a_finish_that_ends_the_run_settles_nothing() {
         driver.step(choice, true);
     }
     assert!(driver.schedule.error().is_some());
-    let start = StartPoint::new(start.after(&driver.schedule.progress(data.set())), None).unwrap();
+    let start =
+        StartPoint::new(start.after(&driver.schedule.progress(data.set(), u64::MAX).unwrap()), None).unwrap();
     assert!(!start.kept().state.is_empty());
     let mut parts: Vec<Sample> = driver.delivered.into_iter().flat_map(into_samples).collect();
     parts.extend(run(packs(), op, &data, (&start, None), &mut std::iter::empty(), usize::MAX).1);
@@ -477,10 +482,25 @@ fn a_failure_that_ends_the_run_is_tried_again_and_a_cut_batch_is_not_lost() {
     }
     assert!(driver.schedule.error().is_some());
     assert_eq!(driver.ledger().total.discarded, 5);
-    let token = start.after(&driver.schedule.progress(data.set()));
+    let token = start.after(&driver.schedule.progress(data.set(), u64::MAX).unwrap());
     assert_eq!(token.settled(), RunBook::default());
     let rest = StartPoint::new(token, None).unwrap();
     assert_eq!(data.traversal(None).from(&rest).total(), Some(8));
+}
+
+#[test]
+fn progress_of_more_than_a_state_holds_is_given_up() {
+    let mut settled = Settled::default();
+    for number in 0..1_000 {
+        let mut origin = Origin::at(0, number);
+        settled.make(&mut origin);
+        if number % 2 == 1 {
+            settled.settle(origin);
+        }
+    }
+    let most = 500 * LEAST_RANGE_BYTES + LEAST_EPOCH_BYTES;
+    assert_eq!(settled.progress(most).unwrap()[0].settled.len(), 500);
+    assert!(settled.progress(most - 1).is_none());
 }
 
 #[test]
@@ -507,7 +527,7 @@ fn what_another_rank_lacks_is_discarded_and_settled() {
     assert!(ledger.balanced && driver.schedule.error().is_none());
     let total = ledger.total;
     assert_eq!((total.made, total.delivered, total.discarded, total.left), (18, 4, 14, 0));
-    let progress = driver.schedule.progress(data.set());
+    let progress = driver.schedule.progress(data.set(), u64::MAX).unwrap();
     assert!(progress.ended_together);
     let state = start.after(&progress).ended(1);
     assert_eq!(state.settled(), total);
