@@ -9,6 +9,7 @@ use penstock_engine::item::{Sample, Value};
 use penstock_engine::numbered::{Numbered, ReadSamples, chunk};
 use penstock_engine::ports::{Source, SourceFault};
 use penstock_engine::range::RangeSource;
+use penstock_engine::share::Share;
 use penstock_storage::{BYTES_FIELD, BoundedStore};
 use penstock_types::text::with_causes;
 use penstock_types::traversal::{Traversal, TraversalSettings};
@@ -54,7 +55,7 @@ impl Subject {
             && let Some(samples) = &self.samples
         {
             let indexes = numbers.iter().map(|number| self.objects[*number as usize].origin.index);
-            if let Ok(read) = samples.clone().read(0, indexes.collect()).await
+            if let Ok(read) = samples.clone().read(0, indexes.collect(), Share::alone(u64::MAX)).await
                 && read.len() == numbers.len()
                 && let kept = read.into_kept()
                 && kept.len() == numbers.len()
@@ -80,7 +81,7 @@ impl Subject {
             return Ok(sample);
         };
         let failed = |message| ReadFailure { object: Some(number), what: FailedIn::Storage, message };
-        let read = samples.clone().read(0, vec![object.origin.index]).await;
+        let read = samples.clone().read(0, vec![object.origin.index], Share::alone(u64::MAX)).await;
         let read = read.map_err(|fault| failed(with_causes(&fault.fault)))?;
         match read.into_outcomes().next() {
             Some((sample, None)) => Ok(sample),
@@ -136,7 +137,7 @@ impl Numbered for Held {
         self.mean_bytes
     }
 
-    fn read(self: Arc<Self>, _: u32, indexes: Vec<u64>) -> ReadSamples {
+    fn read(self: Arc<Self>, _: u32, indexes: Vec<u64>, _: Share) -> ReadSamples {
         let samples = indexes.into_iter().map(|index| self.samples[index as usize].clone()).collect();
         std::future::ready(Ok(samples)).boxed()
     }

@@ -26,6 +26,7 @@ mod record;
 pub mod route;
 pub mod running;
 mod schedule;
+pub mod share;
 pub mod timer;
 pub mod typed;
 mod wake;

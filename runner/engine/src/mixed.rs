@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
-use futures::future::try_join_all;
+use futures::future::join_all;
 use penstock_types::data_set::DataFields;
 use penstock_types::resume::Hash;
 use penstock_types::traversal::{Draw, Mixture, MixtureFault, Order, Part, Pick, Stop, TraversalSettings};
@@ -11,6 +11,7 @@ use penstock_types::traversal::{Draw, Mixture, MixtureFault, Order, Part, Pick, 
 use crate::numbered::{Numbered, ReadFault, ReadSamples};
 use crate::parts::SourcePart;
 use crate::ports::SourceFault;
+use crate::share::Share;
 
 /// A source of a mixture.
 pub struct MixedPart {
@@ -163,7 +164,7 @@ impl Numbered for Mixed {
         bytes.sum::<u64>() / weights.max(1)
     }
 
-    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>) -> ReadSamples {
+    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>, share: Share) -> ReadSamples {
         async move {
             let reads = self.groups(&indexes).into_iter().map(|mut group| {
                 let (part, passes) = (&self.parts[group.part], self.passes[group.part]);
@@ -172,19 +173,38 @@ impl Numbered for Mixed {
                 group.members.iter_mut().for_each(|(_, index)| *index = order.at(*index));
                 let numbers = group.members.iter().map(|(_, index)| *index).collect();
                 let start = self.starts[group.part] + u64::from(group.pass) * part.samples.count();
-                let read = part.samples.clone().read(pass, numbers);
-                async move { Ok::<_, ReadFault>((group.members, start, read.await?)) }
+                let is_first = group.members.first().is_some_and(|(place, _)| *place == 0);
+                let share = if is_first { share.clone() } else { share.behind_first() };
+                let read = part.samples.clone().read(pass, numbers, share);
+                async move { (group.members, start, read.await) }
             });
             let mut chunk = Vec::with_capacity(indexes.len());
-            for (members, start, samples) in try_join_all(reads).await? {
+            // The first place without a sample, with the reason if there is one.
+            let mut end: (usize, Option<SourceFault>) = (indexes.len(), None);
+            for (members, start, read) in join_all(reads).await {
+                let (samples, fault) = match read {
+                    Ok(samples) => (samples, None),
+                    Err(ReadFault { before, fault }) => (before, Some(fault)),
+                };
+                if let Some((place, _)) = members.get(samples.len())
+                    && *place < end.0
+                {
+                    end = (*place, fault);
+                }
                 for ((place, _), (mut sample, outcome)) in members.into_iter().zip(samples.into_outcomes()) {
                     sample.origin.epoch = epoch;
                     sample.origin.index += start;
                     chunk.push((place, (sample, outcome)));
                 }
             }
+            let (end, fault) = end;
+            chunk.retain(|(place, _)| *place < end);
             chunk.sort_unstable_by_key(|(place, _)| *place);
-            Ok(chunk.into_iter().map(|(_, sample)| sample).collect())
+            let chunk = chunk.into_iter().map(|(_, sample)| sample).collect();
+            match fault {
+                None => Ok(chunk),
+                Some(fault) => Err(ReadFault { before: chunk, fault }),
+            }
         }
         .boxed()
     }

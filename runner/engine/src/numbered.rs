@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use crate::chunk::Chunk;
 use crate::parts::{SourcePart, SourceParts};
 use crate::ports::{Produced, Source, SourceFault};
+use crate::share::{Room, Share};
 
 /// Samples that can be read by their number, in any order: all that shuffles, shards, mixtures and resuming need.
 pub trait Numbered: Send + Sync {
@@ -52,8 +53,9 @@ pub trait Numbered: Send + Sync {
     /// Mean size of a sample in bytes.
     fn mean_bytes(&self) -> u64;
 
-    /// Reads the samples with these numbers, in their order.
-    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>) -> ReadSamples;
+    /// Reads the samples with these numbers, in their order. Takes the memory of each from `share`, and ends before the first one for which
+    /// there is no room.
+    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>, share: Share) -> ReadSamples;
 
     /// Bytes that are kept between reads, such as an index. They count towards the run's memory budget.
     fn kept_bytes(&self) -> u64;
@@ -109,23 +111,37 @@ struct Reading {
     traversal: Traversal,
     /// Number of samples that the source makes, if that is known.
     total: Option<u64>,
-    /// Number of samples in a chunk.
-    chunk: usize,
-    /// Number of chunks that are read at a time.
-    most: usize,
+    /// Bytes that chunks may take that are read ahead.
+    ahead_bytes: u64,
+    /// Room for samples that are larger than their mean.
+    room: Arc<Room>,
+    /// Mean size of a sample in bytes, by which reads are planned.
+    mean_bytes: u64,
     ahead: VecDeque<Ahead>,
 }
 
-/// A read in progress, as a set of one task: dropping the set cancels the read.
 enum Ahead {
-    Chunk(JoinSet<Result<Chunk, ReadFault>>),
+    Read(Read),
     EpochEnd,
     Fault(SourceFault),
 }
 
+/// A read in progress.
+struct Read {
+    epoch: u32,
+    indexes: Vec<u64>,
+    share: Share,
+    /// A set of one task: dropping the set cancels the read.
+    task: JoinSet<Result<Chunk, ReadFault>>,
+}
+
 /// Number of samples that a source reads together: 1 to 256, of about 1 MiB.
 pub fn chunk(samples: &dyn Numbered) -> u64 {
-    (CHUNK_BYTES / samples.mean_bytes().max(1)).clamp(1, CHUNK)
+    chunk_of(samples.mean_bytes())
+}
+
+fn chunk_of(mean_bytes: u64) -> u64 {
+    (CHUNK_BYTES / mean_bytes.max(1)).clamp(1, CHUNK)
 }
 
 impl<E: Into<SourceFault>> From<E> for ReadFault {
@@ -154,11 +170,9 @@ impl NumberedSource {
                 .map_err(|fault| SourceFault::new(fault.to_string(), None))?;
             let data = DataSet { count: Some(samples.count()), digest: samples.digest(), blocks: None };
             let traversal = continued(traversal, &*samples, self.start.as_deref())?;
-            let (mean, chunk) = (samples.mean_bytes().max(1), chunk(&*samples));
-            let most = (self.ahead_bytes / (chunk * mean)).clamp(1, MOST_AHEAD) as usize;
-            let chunk = chunk as usize;
-            let (total, ahead) = (traversal.total(), VecDeque::new());
-            let reading = Reading { samples, data, traversal, total, chunk, most, ahead };
+            let (ahead_bytes, mean_bytes) = (self.ahead_bytes, samples.mean_bytes().max(1));
+            let (total, room, ahead) = (traversal.total(), Room::new(ahead_bytes.max(CHUNK_BYTES).saturating_mul(2)), VecDeque::new());
+            let reading = Reading { samples, data, traversal, total, ahead_bytes, room, mean_bytes, ahead };
             self.state = State::Open(Box::new(reading));
         }
         match &mut self.state {
@@ -214,40 +228,78 @@ pub fn selected_otherwise(rule: &str) -> SourceFault {
 
 impl Reading {
     async fn next(&mut self) -> Result<Option<Produced>, SourceFault> {
-        while self.ahead.len() < self.most
-            && let Some(visits) = self.traversal.next_visits(self.chunk)
+        loop {
+            self.read_ahead();
+            // A read stays in its place until it is over: a dropped call loses nothing.
+            let made = match self.ahead.front_mut() {
+                Some(Ahead::Read(read)) => read.task.join_next().await,
+                _ => None,
+            };
+            let read = match self.ahead.pop_front() {
+                None => return Ok(None),
+                Some(Ahead::EpochEnd) => return Ok(Some(Produced::EpochEnd)),
+                Some(Ahead::Fault(fault)) => return Err(fault),
+                Some(Ahead::Read(read)) => read,
+            };
+            let made = made.expect("a set has one task, whose end removes the set");
+            let chunk =
+                match made.map_err(|error| SourceFault::new("a read was interrupted", Some(error.into())))? {
+                    Ok(chunk) => self.continued(read, chunk)?,
+                    Err(ReadFault { before, fault }) if before.is_empty() => return Err(fault),
+                    Err(ReadFault { before, fault }) => {
+                        self.ahead.push_front(Ahead::Fault(fault));
+                        before
+                    }
+                };
+            if !chunk.is_empty() {
+                return Ok(Some(Produced::Samples(chunk)));
+            }
+        }
+    }
+
+    fn read_ahead(&mut self) {
+        let chunk = chunk_of(self.mean_bytes);
+        let most = (self.ahead_bytes / (chunk * self.mean_bytes)).clamp(1, MOST_AHEAD) as usize;
+        while self.ahead.len() < most
+            && let Some(visits) = self.traversal.next_visits(chunk as usize)
         {
-            self.ahead.push_back(match visits {
+            let next = match visits {
                 NextVisits::EpochEnd => Ahead::EpochEnd,
                 NextVisits::Visits { epoch, indexes } => {
-                    let mut read = JoinSet::new();
-                    read.spawn(self.samples.clone().read(epoch, indexes));
-                    Ahead::Chunk(read)
+                    let is_next = self.ahead.is_empty();
+                    Ahead::Read(self.begin(epoch, indexes, CHUNK as usize, is_next))
                 }
-            });
+            };
+            self.ahead.push_back(next);
         }
-        // A read stays in its place until it is over: a dropped call loses nothing.
-        let read = match self.ahead.front_mut() {
-            Some(Ahead::Chunk(read)) => read.join_next().await,
-            _ => None,
-        };
-        Ok(match (self.ahead.pop_front(), read) {
-            (None, _) => None,
-            (Some(Ahead::EpochEnd), _) => Some(Produced::EpochEnd),
-            (Some(Ahead::Fault(fault)), _) => return Err(fault),
-            (Some(Ahead::Chunk(_)), Some(Ok(Ok(samples)))) => Some(Produced::Samples(samples)),
-            (Some(Ahead::Chunk(_)), Some(Ok(Err(ReadFault { before, fault })))) => {
-                if before.is_empty() {
-                    return Err(fault);
-                }
-                self.ahead.push_front(Ahead::Fault(fault));
-                Some(Produced::Samples(before))
-            }
-            (Some(Ahead::Chunk(_)), Some(Err(error))) => {
-                return Err(SourceFault::new("a read was interrupted", Some(error.into())));
-            }
-            (Some(Ahead::Chunk(_)), None) => unreachable!("a set has one task, whose end removes the set"),
-        })
+    }
+
+    /// Begins to read the first of these samples, `most` at most.
+    fn begin(&self, epoch: u32, indexes: Vec<u64>, most: usize, is_next: bool) -> Read {
+        let (share, mut task) = (self.room.share(is_next), JoinSet::new());
+        let first = indexes[..most.min(indexes.len())].to_vec();
+        task.spawn(self.samples.clone().read(epoch, first, share.clone()));
+        Read { epoch, indexes, share, task }
+    }
+
+    /// The samples of a read that is over. The others that it was to read, for which there was no room, are read next.
+    fn continued(&mut self, read: Read, chunk: Chunk) -> Result<Chunk, SourceFault> {
+        let Read { epoch, mut indexes, share, .. } = read;
+        let made = chunk.len();
+        if made == 0 && share.is_next() {
+            return Err(SourceFault::new("a read has returned no sample", None));
+        }
+        let (rest, taken) = (indexes.split_off(made.min(indexes.len())), share.taken());
+        drop(share);
+        // Reads that end early, or whose samples are far from the mean, are followed by others.
+        let mean = taken / (made as u64).max(1);
+        let stated = self.samples.mean_bytes().max(1);
+        self.mean_bytes = if mean / 2 > stated { mean } else { stated };
+        if !rest.is_empty() {
+            let rest = self.begin(epoch, rest, (2 * made).max(1), true);
+            self.ahead.push_front(Ahead::Read(rest));
+        }
+        Ok(chunk)
     }
 }
 
@@ -277,8 +329,10 @@ impl Source for NumberedSource {
     fn kept_bytes(&self) -> u64 {
         match &self.state {
             State::Open(reading) => {
-                let chunk = reading.chunk as u64 * reading.samples.mean_bytes();
-                reading.samples.kept_bytes() + reading.ahead.len() as u64 * chunk
+                let chunk = chunk_of(reading.mean_bytes) * reading.mean_bytes;
+                let planned = reading.ahead.len() as u64 * chunk;
+                let planned = planned.min(reading.ahead_bytes.max(chunk));
+                reading.samples.kept_bytes() + planned.max(reading.room.used())
             }
             State::Closed(_) => 0,
         }

@@ -11,6 +11,7 @@ use penstock_types::traversal::{NextVisits, Traversal};
 use crate::item::{Origin, Sample};
 use crate::numbered::{Numbered, ReadSamples};
 use crate::ports::{Produced, Source, SourceFault};
+use crate::share::Share;
 
 /// Makes samples without fields whose key is their index in decimal.
 #[derive(Debug)]
@@ -50,7 +51,7 @@ impl Numbered for RangeSamples {
         LEAST_SAMPLE_BYTES
     }
 
-    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>) -> ReadSamples {
+    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>, _: Share) -> ReadSamples {
         std::future::ready(Ok(indexes.into_iter().map(|index| numbered(epoch, index)).collect())).boxed()
     }
 

@@ -24,6 +24,7 @@ use crate::notes::Notes;
 use crate::numbered::{Numbered, Open, ReadFault, ReadSamples, chunk};
 use crate::parts::SourcePart;
 use crate::ports::SourceFault;
+use crate::share::Share;
 
 /// End of the name of a field that is true for each sample that has the field before it.
 pub const PRESENT: &str = ".present";
@@ -165,8 +166,9 @@ impl Typing {
         let mut read = 0;
         while read < most && bytes < LEARN_BYTES {
             let numbers = (read..most.min(read + at_a_time)).collect();
-            read = most.min(read + at_a_time);
-            let chunk = samples.clone().read(0, numbers).await.map_err(|fault| fault.fault)?;
+            let share = Share::alone(LEARN_BYTES);
+            let chunk = samples.clone().read(0, numbers, share).await.map_err(|fault| fault.fault)?;
+            read += chunk.len() as u64;
             bytes += chunk.iter().map(Sample::bytes).sum::<u64>();
             for (sample, outcome) in chunk.into_outcomes() {
                 if outcome.is_none() {
@@ -576,9 +578,9 @@ impl Numbered for Typed {
         self.samples.mean_bytes()
     }
 
-    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>) -> ReadSamples {
+    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>, share: Share) -> ReadSamples {
         async move {
-            let read = self.samples.clone().read(epoch, indexes).await;
+            let read = self.samples.clone().read(epoch, indexes, share).await;
             let (mut chunk, fault) = match read {
                 Ok(chunk) => (chunk, None),
                 Err(ReadFault { before, fault }) => (before, Some(fault)),

@@ -10,6 +10,7 @@ use penstock_engine::chunk::{Chunk, Outcome};
 use penstock_engine::item::{Origin, Sample};
 use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
 use penstock_engine::ports::SourceFault;
+use penstock_engine::share::Share;
 use penstock_storage::{BoundedStore, RAISE_BUFFER, RangedObject, StoreError, Version, shown};
 use penstock_types::data_set::DataFields;
 use penstock_types::resume::Hash;
@@ -59,6 +60,9 @@ struct IndexedShards {
 
 /// Files with their contents, or with the outcomes of their samples.
 type Fetched = Vec<(File, Result<Bytes, Outcome>)>;
+
+/// Samples without fields, the sizes of their files, and the reads of these.
+type Plan = (Vec<Sample>, Vec<u64>, Reads<File>);
 
 /// A file of a sample.
 struct File {
@@ -225,11 +229,20 @@ enum Checked {
 }
 
 impl IndexedShards {
-    /// Samples without fields, and the reads of their files.
-    fn plan(&self, epoch: u32, indexes: &[u64]) -> Result<(Vec<Sample>, Reads<File>), SourceFault> {
-        let (mut samples, mut reads) = (Vec::with_capacity(indexes.len()), Reads::new());
+    /// Samples without fields, each with the size of its files, and the reads of these, as far as there is room.
+    fn plan(&self, epoch: u32, indexes: &[u64], share: &Share) -> Result<Plan, SourceFault> {
+        let (mut samples, mut sizes, mut reads) =
+            (Vec::with_capacity(indexes.len()), Vec::new(), Reads::new());
         for (place, &index) in indexes.iter().enumerate() {
             let (shard, entry) = self.index.find(index);
+            let is_wanted = |file: &&FilePlace| self.decode.is_wanted(file.field as usize);
+            let bytes =
+                entry.files.iter().filter(is_wanted).map(|file| file.content.end - file.content.start);
+            let bytes = bytes.fold(0, u64::saturating_add);
+            if !share.take(place, bytes) {
+                break;
+            }
+            sizes.push(bytes);
             for file in entry.files {
                 let FilePlace { field, ref content, digest } = file;
                 let field = field as usize;
@@ -237,12 +250,16 @@ impl IndexedShards {
                     continue;
                 }
                 let (size, most) = (content.end - content.start, self.most_bytes);
-                if size > most {
+                if bytes > most {
                     let (name, key) = (shown(&self.index.fields()[field]), shown(&entry.key));
-                    let reason = format!(
-                        "the {name} of the sample {key} has {size} bytes, more than {most}; raise `buffer_mib`"
-                    );
-                    return Err(SourceFault::new(reason, None));
+                    let reason = match size > most {
+                        true => format!("the {name} of the sample {key} has {size} bytes"),
+                        false => format!("the sample {key} has {bytes} bytes"),
+                    };
+                    return Err(SourceFault::new(
+                        format!("{reason}, more than {most}; raise `buffer_mib`"),
+                        None,
+                    ));
                 }
                 // An index that was made for these samples describes the shards as they are.
                 let digest = digest.filter(|_| self.made.is_some());
@@ -251,7 +268,7 @@ impl IndexedShards {
             }
             samples.push(Sample::new(entry.key, Origin::at(epoch, index)));
         }
-        Ok((samples, reads))
+        Ok((samples, sizes, reads))
     }
 
     /// The files of a read, or the reason why they are damaged.
@@ -350,13 +367,26 @@ impl Numbered for IndexedShards {
         self.mean_bytes
     }
 
-    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>) -> ReadSamples {
+    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>, share: Share) -> ReadSamples {
         async move {
-            let (mut samples, Reads(reads)) = self.plan(epoch, &indexes)?;
+            let (mut samples, sizes, Reads(reads)) = self.plan(epoch, &indexes, &share)?;
             let reads = stream::iter(reads.into_iter().map(|read| self.fetch(read)));
             let fetched: Vec<_> = reads.buffered(self.store.reads().get()).try_collect().await?;
             let mut ended: BTreeMap<usize, Outcome> = BTreeMap::new();
+            // What a sample takes beyond its files is known once they are decoded.
+            let has_room = |samples: &[Sample], place: usize| {
+                share.take(place, samples[place].memory_bytes().saturating_sub(sizes[place]))
+            };
+            let mut complete = 0;
             for (File { place, field, .. }, content) in fetched.into_iter().flatten() {
+                // Files are in the order of the samples.
+                while complete < place && has_room(&samples, complete) {
+                    complete += 1;
+                }
+                if complete < place {
+                    samples.truncate(complete);
+                    break;
+                }
                 if ended.contains_key(&place) {
                     continue;
                 }
@@ -373,12 +403,15 @@ impl Numbered for IndexedShards {
                         ended.insert(place, outcome);
                     }
                     Err(fault) => {
-                        // Files are in the order of the samples: those before it are complete.
                         samples.truncate(place);
                         return Err(ReadFault { before: Chunk::with_ended(samples, ended), fault });
                     }
                 }
             }
+            while complete < samples.len() && has_room(&samples, complete) {
+                complete += 1;
+            }
+            samples.truncate(complete);
             Ok(Chunk::with_ended(samples, ended))
         }
         .boxed()

@@ -10,6 +10,7 @@ pub use folders::{Classes, NEW_CLASSES, SharedClasses};
 use futures::FutureExt;
 use penstock_engine::item::{Field, Origin, Sample, Value};
 use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
+use penstock_engine::share::Share;
 use penstock_storage::{BoundedStore, MAX_INDEX_BYTES, PackedKeys, Wanted};
 use penstock_types::data_set::{DataField, DataFields, FieldType};
 use penstock_types::plan::{LABEL_FIELD, LEAST_SAMPLE_BYTES};
@@ -72,9 +73,9 @@ struct Labelled {
 }
 
 impl Labelled {
-    async fn samples(&self, epoch: u32, indexes: &[u64]) -> Result<Vec<Sample>, ReadFault> {
+    async fn samples(&self, epoch: u32, indexes: &[u64], share: Share) -> Result<Vec<Sample>, ReadFault> {
         let mut samples = match &self.rows {
-            Some(rows) => rows.read(epoch, indexes).await?.into_kept(),
+            Some(rows) => rows.read(epoch, indexes, share).await?.into_kept(),
             None => indexes.iter().map(|_| Sample::new("", Origin::default())).collect(),
         };
         let label: Arc<str> = Arc::from(LABEL_FIELD);
@@ -118,8 +119,8 @@ impl Numbered for Labelled {
         LEAST_SAMPLE_BYTES + self.rows.as_ref().map_or(0, Rows::mean_bytes)
     }
 
-    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>) -> ReadSamples {
-        async move { Ok(self.samples(epoch, &indexes).await?.into()) }.boxed()
+    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>, share: Share) -> ReadSamples {
+        async move { Ok(self.samples(epoch, &indexes, share).await?.into()) }.boxed()
     }
 
     fn kept_bytes(&self) -> u64 {

@@ -15,6 +15,7 @@ use penstock_engine::chunk::{Chunk, Outcome};
 use penstock_engine::item::{Origin, Sample};
 use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
 use penstock_engine::ports::SourceFault;
+use penstock_engine::share::Share;
 use penstock_storage::{BoundedStore, shown};
 use penstock_types::data_set::DataFields;
 use penstock_types::resume::Hash;
@@ -109,15 +110,19 @@ struct MdsSamples {
 }
 
 impl MdsSamples {
-    /// Contents of samples of one shard: their places in a chunk, and their numbers in the shard.
+    /// Contents of samples of one shard, as far as there is room: their places in a chunk, and their numbers in the shard.
     async fn fetch(
         &self,
         shard: usize,
         mut wanted: Vec<(u64, usize)>,
+        share: &Share,
     ) -> Result<Vec<(usize, Bytes)>, SourceFault> {
+        let opened = self.open.get(shard, &self.index.shards[shard]).await?;
+        let size = |number: u64| opened.sample(number).end - opened.sample(number).start;
+        let has_room = |(number, place): &&(u64, usize)| share.take(*place, size(*number));
+        wanted.truncate(wanted.iter().take_while(has_room).count());
         // Neighbours are read together.
         wanted.sort_unstable();
-        let opened = self.open.get(shard, &self.index.shards[shard]).await?;
         let mut reads = Reads::new();
         for (number, place) in wanted {
             let range = opened.sample(number);
@@ -197,37 +202,47 @@ impl Numbered for MdsSamples {
         bytes / self.count().max(1)
     }
 
-    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>) -> ReadSamples {
+    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>, share: Share) -> ReadSamples {
         async move {
             let mut wanted: BTreeMap<usize, Vec<(u64, usize)>> = BTreeMap::new();
             for (place, index) in indexes.iter().enumerate() {
                 let (shard, number) = self.index.starts.find(*index);
                 wanted.entry(shard).or_default().push((number, place));
             }
-            let own = &self;
+            let (own, share) = (&self, &share);
             let fetches = wanted.into_iter().map(|(shard, wanted)| async move {
                 let places: Vec<usize> = wanted.iter().map(|(_, place)| *place).collect();
-                match own.fetch(shard, wanted).await {
+                match own.fetch(shard, wanted, share).await {
                     Ok(contents) => Ok(contents
                         .into_iter()
-                        .map(|(place, content)| (place, Ok(content)))
+                        .map(|(place, content)| (place, Some(Ok(content))))
                         .collect::<Vec<_>>()),
                     Err(fault) => {
                         let outcome = own.damage.sample(fault)?;
                         Ok::<_, SourceFault>(
-                            places.into_iter().map(|place| (place, Err(outcome.clone()))).collect(),
+                            places.into_iter().map(|place| (place, Some(Err(outcome.clone())))).collect(),
                         )
                     }
                 }
             });
             let fetched: Vec<_> =
                 stream::iter(fetches).buffer_unordered(self.open.reads()).try_collect().await?;
-            let mut contents = vec![Ok(Bytes::new()); indexes.len()];
+            let mut contents = vec![None; indexes.len()];
             fetched.into_iter().flatten().for_each(|(place, content)| contents[place] = content);
             let mut samples = Chunk::with_capacity(indexes.len());
-            for (index, content) in indexes.into_iter().zip(contents) {
+            for (place, (index, content)) in
+                indexes.into_iter().zip(contents.into_iter().map_while(|content| content)).enumerate()
+            {
                 let made = match content {
-                    Ok(content) => self.sample(epoch, index, &content),
+                    Ok(content) => match self.sample(epoch, index, &content) {
+                        Ok((sample, _))
+                            if !share
+                                .take(place, sample.memory_bytes().saturating_sub(content.len() as u64)) =>
+                        {
+                            break;
+                        }
+                        made => made,
+                    },
                     Err(outcome) => {
                         let (shard, number) = self.index.starts.find(index);
                         let key = numbered_key(&self.index.shards[shard].raw.key, number);

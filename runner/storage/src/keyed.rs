@@ -7,6 +7,7 @@ use penstock_engine::chunk::Chunk;
 use penstock_engine::item::{Origin, Sample};
 use penstock_engine::numbered::{Numbered, ReadSamples};
 use penstock_engine::ports::Produced;
+use penstock_engine::share::Share;
 use penstock_types::plan::LEAST_SAMPLE_BYTES;
 use penstock_types::resume::Hash;
 use penstock_types::traversal::NextVisits;
@@ -39,7 +40,7 @@ impl Numbered for KeyedSamples {
         LEAST_SAMPLE_BYTES
     }
 
-    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>) -> ReadSamples {
+    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>, _: Share) -> ReadSamples {
         std::future::ready(Ok(samples(&self.0, 0, epoch, indexes))).boxed()
     }
 

@@ -8,6 +8,7 @@ use penstock_engine::chunk::Chunk;
 use penstock_engine::item::Sample;
 use penstock_engine::numbered::{Numbered, ReadFault};
 use penstock_engine::ports::SourceFault;
+use penstock_engine::share::Share;
 use penstock_storage::{BoundedStore, PackedKeys, RAISE_BUFFER, Wanted, shown};
 use penstock_types::data_set::DataFields;
 use penstock_types::left_out::{FIRST_LEFT_OUT, LeftOutReason};
@@ -87,8 +88,10 @@ impl LabelTable {
         let mut read = 0;
         while read < all {
             let numbers: Vec<u64> = (read..all.min(read + chunk)).collect();
-            read += numbers.len() as u64;
-            let samples = records.clone().read(0, numbers.clone()).await.map_err(|fault| fault.fault)?;
+            let share = Share::alone(held_bytes);
+            let samples =
+                records.clone().read(0, numbers.clone(), share).await.map_err(|fault| fault.fault)?;
+            read += samples.len() as u64;
             for (number, sample) in numbers.into_iter().zip(samples.into_kept()) {
                 if by_folder && sample.field(LABEL_FIELD).is_some() {
                     let reason = "have the field `label`, which is also the number of the folder; rename one, or remove the other";
@@ -212,9 +215,10 @@ impl LabelTable {
 
 impl Rows {
     /// Records of the keys with these indexes.
-    pub(super) async fn read(&self, epoch: u32, indexes: &[u64]) -> Result<Chunk, ReadFault> {
+    pub(super) async fn read(&self, epoch: u32, indexes: &[u64], share: Share) -> Result<Chunk, ReadFault> {
         let numbers = indexes.iter().map(|index| self.of_keys[*index as usize]).collect();
-        self.records.clone().read(epoch, numbers).await.map_err(|ReadFault { fault, .. }| fault.into())
+        let read = self.records.clone().read(epoch, numbers, share).await;
+        read.map_err(|ReadFault { fault, .. }| fault.into())
     }
 
     /// Digest of the records, if they have one.

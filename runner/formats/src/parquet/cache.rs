@@ -37,8 +37,9 @@ struct Slot<T> {
     last_use: u64,
 }
 
-#[derive(Default)]
 struct Memory {
+    /// Maximum number of bytes.
+    most: u64,
     used: AtomicU64,
     freed: Notify,
 }
@@ -47,6 +48,17 @@ struct Memory {
 pub(super) struct Reserved {
     bytes: u64,
     memory: Arc<Memory>,
+}
+
+/// Reserved bytes of a row group that is decoded. They grow if values in the encoding DELTA_BYTE_ARRAY take more than was assumed.
+pub(super) struct Growing {
+    reserved: Reserved,
+    /// Bytes left to these values of the current column.
+    left: u64,
+    /// Bytes that they have taken.
+    taken: u64,
+    may_grow: bool,
+    is_short: bool,
 }
 
 /// A value that is in use. Its memory stays reserved until the value is dropped.
@@ -58,7 +70,8 @@ pub(super) struct InUse<T> {
 impl<T> Cache<T> {
     pub(super) fn new(limits: Limits) -> Self {
         let kept = Mutex::new(Kept { slots: HashMap::new(), uses: 0 });
-        Self { limits, memory: Arc::default(), kept }
+        let memory = Arc::new(Memory { most: limits.all, used: AtomicU64::new(0), freed: Notify::new() });
+        Self { limits, memory, kept }
     }
 
     /// True if the values in use may stay so for as long as samples share their memory: what is left is enough to make others.
@@ -66,6 +79,11 @@ impl<T> Cache<T> {
         let kept = self.lock();
         let in_use = kept.slots.values().filter(|slot| !slot.is_unused());
         in_use.map(Slot::bytes).sum::<u64>() <= self.limits.shared
+    }
+
+    /// Maximum number of bytes of all values.
+    pub(super) fn most_bytes(&self) -> u64 {
+        self.limits.all
     }
 
     /// Bytes that are in use or kept.
@@ -123,8 +141,7 @@ impl<T> Cache<T> {
                 first = Some(first.map_or(use_of_slot, |first| first.min(use_of_slot)));
                 unused += slot.bytes();
             }
-            if self.used() + bytes <= self.limits.all && unused <= self.limits.unused {
-                self.memory.used.fetch_add(bytes, Ordering::Relaxed);
+            if unused <= self.limits.unused && self.memory.try_take(bytes) {
                 return true;
             }
             let Some((_, number)) = first else { return false };
@@ -137,6 +154,13 @@ impl<T> Cache<T> {
 
     fn lock(&self) -> MutexGuard<'_, Kept<T>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Memory {
+    fn try_take(&self, bytes: u64) -> bool {
+        let with = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.most);
+        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with).is_ok()
     }
 }
 
@@ -167,12 +191,58 @@ impl<T> Drop for InUse<T> {
 }
 
 impl Reserved {
+    /// Adds bytes. Returns false if they are not free now.
+    pub(super) fn grow_by(&mut self, bytes: u64) -> bool {
+        let is_free = self.memory.try_take(bytes);
+        self.bytes += if is_free { bytes } else { 0 };
+        is_free
+    }
+
     /// Returns the bytes beyond `bytes`.
     pub(super) fn shrink_to(&mut self, bytes: u64) {
         let free = self.bytes.saturating_sub(bytes);
         self.bytes -= free;
         self.memory.used.fetch_sub(free, Ordering::Relaxed);
         self.memory.freed.notify_waiters();
+    }
+}
+
+impl Growing {
+    pub(super) fn new(reserved: Reserved) -> Self {
+        Self { reserved, left: 0, taken: 0, may_grow: false, is_short: false }
+    }
+
+    /// Begins a column whose values may take `expanded` of the reserved bytes. They may grow unless this is 0.
+    pub(super) fn begin(&mut self, expanded: u64) {
+        (self.left, self.taken, self.may_grow) = (expanded, 0, expanded > 0);
+    }
+
+    /// Takes memory for values. Returns false if there is none.
+    pub(super) fn take(&mut self, bytes: u64) -> bool {
+        if let Some(more @ 1..) = bytes.checked_sub(self.left) {
+            if !self.may_grow || !self.reserved.grow_by(more) {
+                self.is_short = self.may_grow;
+                return false;
+            }
+            self.left += more;
+        }
+        self.left -= bytes;
+        self.taken += bytes;
+        true
+    }
+
+    /// Bytes that the values of the current column have taken.
+    pub(super) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// True if there was no memory to grow into.
+    pub(super) fn is_short(&self) -> bool {
+        self.is_short
+    }
+
+    pub(super) fn into_reserved(self) -> Reserved {
+        self.reserved
     }
 }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::ParquetError;
-use penstock_engine::item::{Tensor, Value};
+use penstock_engine::item::{Field, Tensor, Value};
 
 use super::columns::{Kind, Leaf};
 use super::footer::Chunk;
@@ -59,8 +59,6 @@ pub(super) enum RowFault {
     Damaged(String),
     /// The value is a list that cannot become a field. The reason is a noun phrase.
     Shape(&'static str),
-    /// The value is a list of texts or blobs of this size in bytes, more than the limit.
-    Large(u64),
 }
 
 /// Lengths of the list that is being read.
@@ -75,12 +73,11 @@ struct Shape<'a> {
     odd: Option<&'static str>,
 }
 
-/// Decodes a column chunk of `rows` rows. The error is the end of a sentence about the column.
-pub(super) fn decode(bytes: Bytes, chunk: &Chunk, leaf: &Leaf, rows: u64) -> Result<Column, String> {
+/// Decodes the pages of a column chunk of `rows` rows. The error is the end of a sentence about the column.
+pub(super) fn decode(pages: Pages, chunk: &Chunk, leaf: &Leaf, rows: u64) -> Result<Column, String> {
     if leaf.lists.is_empty() && chunk.values != rows {
         return Err(format!("has {} values for {rows} rows by the footer", chunk.values));
     }
-    let pages = Pages::new(bytes, chunk, leaf)?;
     let (kind, is_list) = (leaf.kind, !leaf.lists.is_empty());
     let values = match kind {
         Kind::Text | Kind::Blob | Kind::None(_) => Values::Bytes(Vec::new()),
@@ -405,10 +402,31 @@ impl Column {
         self.content(row).filter(|content| is_blob && content.len() >= LEAST_SHARED)
     }
 
-    /// Value of a row; `None` for a null. The memory of the value is its own. A list of texts or blobs may take `most_bytes`.
-    pub(super) fn value(&self, row: usize, most_bytes: u64) -> Result<Option<Value>, RowFault> {
+    /// Memory that the value of a row takes, in bytes. A dictionary may make few bytes of a file many.
+    pub(super) fn value_bytes(&self, row: usize) -> u64 {
+        let bytes = match (&self.lists, &self.values) {
+            (None, Values::Bytes(_)) => self.content(row).map_or(0, <[u8]>::len),
+            (None, _) => 0,
+            (Some(lists), Values::Elements(_)) => {
+                (lists.starts[row + 1] - lists.starts[row])
+                    * self.kind.dtype().map_or(1, |dtype| dtype.size())
+            }
+            (Some(_), _) if self.kind == Kind::Text => json_bytes(self.parts(row)),
+            (Some(_), _) => {
+                let parts = self.parts(row);
+                parts
+                    .iter()
+                    .map(|part| part.len().saturating_add(size_of::<u64>()))
+                    .fold(0, usize::saturating_add)
+            }
+        };
+        (bytes + size_of::<Field>()) as u64
+    }
+
+    /// Value of a row; `None` for a null. The memory of the value is its own.
+    pub(super) fn value(&self, row: usize) -> Result<Option<Value>, RowFault> {
         if let Some(lists) = &self.lists {
-            return self.list(lists, row, most_bytes);
+            return self.list(lists, row);
         }
         Ok(match &self.values {
             Values::Ints(_) => self.int(row).map(Value::Int),
@@ -447,7 +465,7 @@ impl Column {
         }
     }
 
-    fn list(&self, lists: &Lists, row: usize, most_bytes: u64) -> Result<Option<Value>, RowFault> {
+    fn list(&self, lists: &Lists, row: usize) -> Result<Option<Value>, RowFault> {
         match lists.odd.get(&row) {
             Some(reason) if *reason == NULL_ELEMENT && self.keeps_pages() => {
                 return Err(RowFault::Shape(NULL_PART));
@@ -467,13 +485,8 @@ impl Column {
             }
             (Values::Bytes(_), _) => {
                 let parts = self.parts(row);
-                // A dictionary may make few bytes many.
-                let bytes = parts.iter().map(|part| part.len() as u64).sum::<u64>();
-                if bytes > most_bytes {
-                    return Err(RowFault::Large(bytes));
-                }
                 if self.kind == Kind::Blob {
-                    let mut all = Vec::with_capacity(bytes as usize);
+                    let mut all = Vec::with_capacity(parts.iter().map(ByteArray::len).sum());
                     parts.iter().for_each(|part| all.extend_from_slice(part.data()));
                     return Ok(Some(Value::Blob(all.into())));
                 }
@@ -482,11 +495,29 @@ impl Column {
                     .map(|value| text(value.data()))
                     .collect::<Result<Vec<&str>, _>>()
                     .map_err(RowFault::Damaged)?;
-                Value::Text(serde_json::Value::from(texts).to_string())
+                Value::Text(json(&texts, json_bytes(parts)))
             }
             _ => return Ok(None),
         }))
     }
+}
+
+/// Texts as a list in JSON, of which `bytes` is the largest size.
+fn json(texts: &[&str], bytes: usize) -> String {
+    let mut list = Vec::with_capacity(bytes);
+    serde_json::to_writer(&mut list, texts).expect("texts can be written to memory");
+    String::from_utf8(list).expect("JSON is UTF-8")
+}
+
+/// Largest size of a list of these texts in JSON, in bytes.
+fn json_bytes(texts: &[ByteArray]) -> usize {
+    let escaped = |byte: &u8| match byte {
+        ..b' ' => 6,
+        b'"' | b'\\' => 2,
+        _ => 1,
+    };
+    let quoted = |text: &ByteArray| 3 + text.data().iter().map(escaped).sum::<usize>();
+    texts.iter().map(quoted).fold(2, usize::saturating_add)
 }
 
 /// Reason for a row with a null in its list.

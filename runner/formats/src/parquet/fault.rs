@@ -22,6 +22,9 @@ pub(super) enum FileFault {
     /// A column that has no value for a row: the row fails.
     #[error("has, in the column `{column}`, {reason}")]
     Row { column: String, reason: String },
+    /// A row that takes more memory than may be used: it fails.
+    #[error("takes {bytes} bytes, and {most} may be used{RAISE_BUFFER}")]
+    LargeRow { bytes: u64, most: u64 },
     /// A column whose values cannot become a field.
     #[error("has the column `{column}`, which {reason}")]
     Column { column: String, reason: String },

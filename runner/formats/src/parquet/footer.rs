@@ -30,15 +30,13 @@ pub(super) struct Chunk {
     pub(super) values: u64,
     /// Number of the compression in the format.
     pub(super) codec: u8,
-    /// Bytes that the values of pages in the encoding DELTA_BYTE_ARRAY may take beyond `uncompressed`; 0 if there are no such pages.
+    /// Bytes that the values of pages in the encoding DELTA_BYTE_ARRAY take beyond `uncompressed`, as far as they are known before the pages
+    /// are read; 0 if there are no such pages.
     pub(super) expanded: u64,
 }
 
-/// Maximum size of the values of pages in the encoding DELTA_BYTE_ARRAY, as a multiple of that of the pages.
-const EXPANSION: u64 = 8;
-
-/// The same as a multiple of the size that the footer states: pyarrow 26 states less than there is for lists.
-const STATED_EXPANSION: u64 = 2;
+/// Assumed size of the values of pages in the encoding DELTA_BYTE_ARRAY, as a multiple of that of the pages.
+const EXPANSION: u64 = 2;
 
 /// Number of that encoding in the format.
 const DELTA_BYTE_ARRAY: i64 = 7;
@@ -181,8 +179,8 @@ fn place(footer: &Bytes, input: &mut Compact<'_>, has_statistics: bool) -> Optio
     }
     if has_prefixes {
         // Of each value, its length is there, too.
-        let stated = values_size.unwrap_or(0).saturating_mul(STATED_EXPANSION);
-        let values = stated.max(chunk.uncompressed.saturating_mul(EXPANSION));
+        // pyarrow 26 states less than there is for lists.
+        let values = values_size.unwrap_or(0).max(chunk.uncompressed.saturating_mul(EXPANSION));
         chunk.expanded = values.saturating_add(chunk.values.saturating_mul(size_of::<u32>() as u64));
     }
     if (1..chunk.start).contains(&dictionary) {

@@ -1,8 +1,9 @@
 //! Row groups of all files: their places, and their reading.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use futures::future::try_join_all;
@@ -11,13 +12,13 @@ use penstock_storage::{BoundedStore, Version, shown};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-use super::cache::Reserved;
+use super::cache::{Growing, Reserved};
 use super::columns::Layout;
 use super::decode::{Column, decode};
 use super::fault::FileFault;
 use super::filter::Selected;
 use super::footer::Chunk;
-use super::pages;
+use super::pages::{self, Pages};
 
 /// Columns that are this close to each other are read together, with what lies between them, in bytes.
 const GAP: u64 = 64 << 10;
@@ -59,6 +60,8 @@ pub(super) struct Reader {
     store: BoundedStore,
     /// A permit for each row group that is decoded at a time.
     decoders: Semaphore,
+    /// Sizes of `expanded` that were found to be larger than the footer lets assume, by file, row group and column of the layout.
+    found: Mutex<HashMap<(u32, u32, usize), u64>>,
 }
 
 /// A row group that is read and decoded.
@@ -73,10 +76,28 @@ struct Decoding {
     /// Ranges of the file that are read, each with the columns in it, by their position among the wanted ones.
     reads: Vec<(Range<u64>, Vec<usize>)>,
     /// Memory that reading takes.
-    reserved: Reserved,
+    memory: Arc<Mutex<Growing>>,
+}
+
+/// What decoding has come to.
+enum Decoded {
+    /// The columns, with the memory that they take in bytes.
+    Columns(Columns, u64),
+    /// There was no memory for columns, of which these positions take this many bytes for values in the encoding DELTA_BYTE_ARRAY.
+    Short(Vec<(usize, u64)>),
 }
 
 impl Group {
+    /// The column at this position of the layout, among those of all files.
+    fn column(&self, at: usize) -> (u32, u32, usize) {
+        (self.file, self.number, at)
+    }
+
+    /// True if the columns may take more memory than [`Self::needed_bytes`].
+    pub(super) fn may_grow(&self) -> bool {
+        self.chunks.iter().any(|chunk| chunk.expanded > 0)
+    }
+
     /// Memory that the places take, in bytes.
     pub(super) fn bytes(&self) -> u64 {
         (size_of::<Self>() + size_of_val(&self.chunks[..])) as u64
@@ -109,11 +130,33 @@ impl Group {
 impl Reader {
     pub(super) fn new(store: BoundedStore) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-        Self { store, decoders: Semaphore::new(cores) }
+        Self { store, decoders: Semaphore::new(cores), found: Mutex::default() }
     }
 
     pub(super) fn store(&self) -> &BoundedStore {
         &self.store
+    }
+
+    /// Memory that reading the columns at these positions takes, in bytes. It is more after a failed read that has found out so.
+    pub(super) fn needed_bytes(
+        &self,
+        group: &Group,
+        layout: &Layout,
+        is_wanted: impl Fn(usize) -> bool,
+    ) -> u64 {
+        let found = self.found();
+        let more = |(at, chunk): (usize, &Chunk)| match is_wanted(at) {
+            true => {
+                found.get(&group.column(at)).map_or(0, |expanded| expanded.saturating_sub(chunk.expanded))
+            }
+            false => 0,
+        };
+        let more = if found.is_empty() { 0 } else { group.chunks.iter().enumerate().map(more).sum() };
+        group.needed_bytes(layout, &is_wanted).saturating_add(more)
+    }
+
+    fn found(&self) -> MutexGuard<'_, HashMap<(u32, u32, usize), u64>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads and decodes the columns at these positions. Returns `reserved` with what they take.
@@ -125,10 +168,15 @@ impl Reader {
         reserved: Reserved,
     ) -> Result<(Columns, Reserved), SourceFault> {
         let wanted: Box<[usize]> = (0..group.chunks.len()).filter(|at| is_wanted(*at)).collect();
-        let (layout, chunks, rows) = (file.layout.clone(), group.chunks.clone(), group.rows);
+        let (layout, mut chunks, rows) = (file.layout.clone(), group.chunks.clone(), group.rows);
+        for (at, chunk) in chunks.iter_mut().enumerate().filter(|(_, chunk)| chunk.expanded > 0) {
+            chunk.expanded = self.found().get(&group.column(at)).copied().unwrap_or(chunk.expanded);
+        }
         let reads = reads(&chunks, &wanted);
         let (key, version) = (file.key.clone(), file.version.clone());
-        let decoding = Box::new(Decoding { key, version, layout, chunks, rows, wanted, reads, reserved });
+        let memory = Arc::new(Mutex::new(Growing::new(reserved)));
+        let decoding =
+            Box::new(Decoding { key, version, layout, chunks, rows, wanted, reads, memory: memory.clone() });
         // The pages are still in the cache of the processor when they are decoded on the thread that has read them.
         let tried = match self.store.may_be_cached() {
             true => {
@@ -141,18 +189,28 @@ impl Reader {
             }
             false => Err(decoding),
         };
-        let (decoded, mut reserved) = match tried {
+        let decoded = match tried {
             Ok(decoded) => decoded,
             Err(decoding) => {
                 let bytes = decoding.fetch(&self.store).await?;
                 self.on_decoder(move || decoding.run(bytes)).await?
             }
         };
-        let (columns, bytes) = decoded.map_err(|fault| {
+        let decoded = decoded.map_err(|fault| {
             let remedy = "a column that `columns` does not name is not read";
             let message = format!("{} {fault}; {remedy}", group.named(file, &self.store));
             SourceFault { is_damage: fault.is_damage(), ..SourceFault::new(message, None) }
         })?;
+        let (columns, bytes) = match decoded {
+            Decoded::Columns(columns, bytes) => (columns, bytes),
+            Decoded::Short(columns) => {
+                self.found().extend(columns.into_iter().map(|(at, bytes)| (group.column(at), bytes)));
+                let message = format!("{} takes more memory than is free", group.named(file, &self.store));
+                return Err(SourceFault::new(message, None));
+            }
+        };
+        let memory = Arc::into_inner(memory).expect("decoding is over");
+        let mut reserved = memory.into_inner().unwrap_or_else(PoisonError::into_inner).into_reserved();
         reserved.shrink_to(bytes);
         Ok((columns, reserved))
     }
@@ -217,25 +275,45 @@ impl Decoding {
         found
     }
 
-    /// Decodes the bytes of the wanted columns; returns them with the memory that they take, in bytes.
-    fn run(self, bytes: Vec<Bytes>) -> (Result<(Columns, u64), FileFault>, Reserved) {
-        (self.columns(bytes), self.reserved)
-    }
-
-    fn columns(&self, bytes: Vec<Bytes>) -> Result<(Columns, u64), FileFault> {
+    /// Decodes the bytes of the wanted columns.
+    fn run(self, bytes: Vec<Bytes>) -> Result<Decoded, FileFault> {
         let (mut columns, mut size) = (Columns::new(), 0);
         columns.resize_with(self.chunks.len(), || None);
-        for (&at, bytes) in self.wanted.iter().zip(bytes) {
+        for (place, (&at, of_column)) in self.wanted.iter().zip(&bytes).enumerate() {
             let (leaf, chunk) = (&self.layout.leaves[at], &self.chunks[at]);
             pages::check_codec(chunk.codec).map_err(|reason| FileFault::column(&leaf.name, reason))?;
+            let memory = || self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            memory().begin(chunk.expanded);
             // The library panics on some damaged values.
-            let decoded = catch_unwind(AssertUnwindSafe(|| decode(bytes, chunk, leaf, self.rows)));
+            let decoded = catch_unwind(AssertUnwindSafe(|| {
+                decode(self.pages(at, of_column.clone())?, chunk, leaf, self.rows)
+            }));
+            if memory().is_short() {
+                return self.short(place, bytes);
+            }
             let decoded = decoded.unwrap_or_else(|_| Err("has values that contradict themselves".to_owned()));
             let column = decoded.map_err(|reason| FileFault::pages(&leaf.name, reason))?;
-            let pages = chunk.uncompressed.max(chunk.len).saturating_add(chunk.expanded);
+            let pages = chunk.uncompressed.max(chunk.len).saturating_add(memory().taken());
             size += column.bytes() + if column.keeps_pages() { pages } else { 0 };
             columns[at] = Some(column);
         }
-        Ok((columns, size))
+        Ok(Decoded::Columns(columns, size))
+    }
+
+    fn pages(&self, at: usize, bytes: Bytes) -> Result<Pages, String> {
+        Pages::new(bytes, &self.chunks[at], &self.layout.leaves[at], self.memory.clone())
+    }
+
+    /// Memory for the values in the encoding DELTA_BYTE_ARRAY of this column, and of all behind it.
+    fn short(&self, place: usize, bytes: Vec<Bytes>) -> Result<Decoded, FileFault> {
+        let columns =
+            self.wanted.iter().zip(bytes).skip(place).filter(|(at, _)| self.chunks[**at].expanded > 0);
+        let columns = columns.map(|(&at, bytes)| {
+            let expanded = self.pages(at, bytes).and_then(Pages::expanded_bytes);
+            let expanded =
+                expanded.map_err(|reason| FileFault::pages(&self.layout.leaves[at].name, reason))?;
+            Ok((at, expanded.max(self.chunks[at].expanded)))
+        });
+        columns.collect::<Result<_, _>>().map(Decoded::Short)
     }
 }

@@ -1,6 +1,7 @@
 //! Pages of a column chunk. All sizes and counts that they state are checked before memory is allocated by them.
 
 use std::io::Read;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use parquet::basic::{Encoding, Type as Physical};
@@ -8,9 +9,10 @@ use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::ParquetError;
 use penstock_engine::memory::{Block, buffer, bytes_of};
 
+use super::cache::Growing;
 use super::columns::Leaf;
 use super::footer::Chunk;
-use super::prefixes;
+use super::prefixes::{self, Prefixed};
 use super::thrift::{Compact, I32, STRUCT, TRUE};
 use crate::unpack;
 
@@ -25,8 +27,8 @@ pub(super) struct Pages {
     /// True if there are definition levels, and repetition levels.
     has_levels: [bool; 2],
     has_dictionary: bool,
-    /// Bytes that the values of pages in the encoding DELTA_BYTE_ARRAY may still take.
-    room: u64,
+    /// Memory that the values of pages in the encoding DELTA_BYTE_ARRAY take.
+    memory: Arc<Mutex<Growing>>,
     zstd: Option<zstd::bulk::Decompressor<'static>>,
 }
 
@@ -59,13 +61,17 @@ enum PageKind {
 
 impl Pages {
     /// Checks the headers of all pages in the bytes of a chunk. The error is the end of a sentence about the column.
-    pub(super) fn new(bytes: Bytes, chunk: &Chunk, leaf: &Leaf) -> Result<Self, String> {
+    pub(super) fn new(
+        bytes: Bytes,
+        chunk: &Chunk,
+        leaf: &Leaf,
+        memory: Arc<Mutex<Growing>>,
+    ) -> Result<Self, String> {
         let (physical, length) = (leaf.descr.physical_type(), leaf.descr.type_length().max(0) as usize);
         let has_levels = [leaf.descr.max_def_level() > 0, leaf.descr.max_rep_level() > 0];
         let codec = chunk.codec;
-        let (rest, room) = (bytes, chunk.expanded);
-        let pages =
-            Self { rest, codec, physical, length, has_levels, has_dictionary: false, room, zstd: None };
+        let (rest, has_dictionary, zstd) = (bytes, false, None);
+        let pages = Self { rest, codec, physical, length, has_levels, has_dictionary, memory, zstd };
         let (mut rest, mut values, mut size) = (pages.rest.clone(), 0_u64, 0_u64);
         while !rest.is_empty() {
             let (header, content) = Header::read(&mut rest)?;
@@ -163,8 +169,31 @@ impl Pages {
     fn expanded(&mut self, header: &Header, content: Bytes) -> Result<Bytes, String> {
         let values = self.behind_levels(header, &content)?;
         let levels = &content[..content.len() - values.len()];
-        let length = (self.physical == Physical::FIXED_LEN_BYTE_ARRAY).then_some(self.length);
-        Ok(prefixes::plain(levels, values, header.values, length, &mut self.room)?.into())
+        let prefixed = Prefixed::read(values, header.values, self.fixed_length())?;
+        let has_room = self.memory.lock().unwrap_or_else(PoisonError::into_inner).take(prefixed.size());
+        if !has_room {
+            return Err("has values in the encoding DELTA_BYTE_ARRAY for which there is no memory".to_owned());
+        }
+        Ok(prefixed.plain(levels)?.into())
+    }
+
+    fn fixed_length(&self) -> Option<usize> {
+        (self.physical == Physical::FIXED_LEN_BYTE_ARRAY).then_some(self.length)
+    }
+
+    /// Bytes that the values of all pages in the encoding DELTA_BYTE_ARRAY take.
+    pub(super) fn expanded_bytes(mut self) -> Result<u64, String> {
+        let mut bytes = 0_u64;
+        while !self.rest.is_empty() {
+            let (header, content) = Header::read(&mut self.rest)?;
+            if header.kind.is_data() && header.encoding == Ok(Encoding::DELTA_BYTE_ARRAY) {
+                let content = self.decompressed(&header, content)?;
+                let values = self.behind_levels(&header, &content)?;
+                let prefixed = Prefixed::read(values, header.values, self.fixed_length())?;
+                bytes = bytes.saturating_add(prefixed.size());
+            }
+        }
+        Ok(bytes)
     }
 
     /// Checks what the decoders of the library rely on. Returns the encoding of the values.

@@ -8,54 +8,66 @@ use super::thrift::Compact;
 /// Maximum number of lengths in a block. Writers have 128 or a few hundred.
 const MAX_BLOCK: u64 = 1 << 16;
 
-/// Decodes the values of a page, of which there are `most` at most, to the encoding PLAIN behind `levels`. `length` is that of each value
-/// if all have the same. The values may take `room`, from which they are taken. The error is the end of a sentence about the column.
-pub(super) fn plain(
-    levels: &[u8],
-    values: &[u8],
-    most: u32,
+const DAMAGED: &str = "has a page whose DELTA_BYTE_ARRAY is damaged";
+
+/// The values of a page.
+pub(super) struct Prefixed<'a> {
+    prefixes: Vec<u32>,
+    suffixes: Vec<u32>,
+    /// The suffixes, one behind the other.
+    rest: &'a [u8],
+    /// Length of each value, if all have the same.
     length: Option<usize>,
-    room: &mut u64,
-) -> Result<Vec<u8>, String> {
-    const DAMAGED: &str = "has a page whose DELTA_BYTE_ARRAY is damaged";
-    if values.is_empty() {
-        return Ok(levels.to_vec());
-    }
-    let (prefixes, rest) = lengths(values, most).ok_or(DAMAGED)?;
-    let (suffixes, mut rest) = lengths(rest, most).ok_or(DAMAGED)?;
-    if prefixes.len() != suffixes.len() {
-        return Err(DAMAGED.to_owned());
-    }
-    let shown_length = if length.is_none() { size_of::<u32>() } else { 0 };
-    let all = prefixes.iter().chain(&suffixes).map(|length| u64::from(*length)).sum::<u64>();
-    let size = all + (shown_length * prefixes.len()) as u64;
-    *room = room.checked_sub(size).ok_or_else(|| {
-        format!(
-            "has values in the encoding DELTA_BYTE_ARRAY that take {size} bytes, more than the {room} bytes that are left of the limit by its \
-             footer; write it with size statistics, or in another encoding"
-        )
-    })?;
-    let mut plain = Vec::with_capacity(levels.len() + size as usize);
-    plain.extend_from_slice(levels);
-    // The value before.
-    let mut last = plain.len()..plain.len();
-    for (prefix, suffix) in prefixes.into_iter().zip(suffixes) {
-        let (prefix, suffix) = (prefix as usize, suffix as usize);
-        let (added, behind) = rest.split_at_checked(suffix).ok_or(DAMAGED)?;
-        rest = behind;
-        let whole = prefix + suffix;
-        if prefix > last.len() || length.is_some_and(|length| length != whole) {
-            return Err(DAMAGED.to_owned());
+}
+
+impl<'a> Prefixed<'a> {
+    /// Reads the lengths of the values of a page, of which there are `most` at most. `length` is that of each value if all have the same. The
+    /// error is the end of a sentence about the column.
+    pub(super) fn read(values: &'a [u8], most: u32, length: Option<usize>) -> Result<Self, String> {
+        if values.is_empty() {
+            return Ok(Self { prefixes: Vec::new(), suffixes: Vec::new(), rest: values, length });
         }
-        if length.is_none() {
-            plain.extend_from_slice(&u32::try_from(whole).map_err(|_| DAMAGED)?.to_le_bytes());
+        let (prefixes, rest) = lengths(values, most).ok_or(DAMAGED)?;
+        let (suffixes, rest) = lengths(rest, most).ok_or(DAMAGED)?;
+        match prefixes.len() == suffixes.len() {
+            true => Ok(Self { prefixes, suffixes, rest, length }),
+            false => Err(DAMAGED.to_owned()),
         }
-        let start = plain.len();
-        plain.extend_from_within(last.start..last.start + prefix);
-        plain.extend_from_slice(added);
-        last = start..plain.len();
     }
-    Ok(plain)
+
+    /// Size of the values in the encoding PLAIN, in bytes.
+    pub(super) fn size(&self) -> u64 {
+        let shown_length = if self.length.is_none() { size_of::<u32>() } else { 0 };
+        let all = self.prefixes.iter().chain(&self.suffixes).map(|length| u64::from(*length)).sum::<u64>();
+        all + (shown_length * self.prefixes.len()) as u64
+    }
+
+    /// The values in the encoding PLAIN behind `levels`. The error is the end of a sentence about the column.
+    pub(super) fn plain(self, levels: &[u8]) -> Result<Vec<u8>, String> {
+        let size = self.size() as usize;
+        let Self { prefixes, suffixes, mut rest, length } = self;
+        let mut plain = Vec::with_capacity(levels.len() + size);
+        plain.extend_from_slice(levels);
+        // The value before.
+        let mut last = plain.len()..plain.len();
+        for (prefix, suffix) in prefixes.into_iter().zip(suffixes) {
+            let (prefix, suffix) = (prefix as usize, suffix as usize);
+            let (added, behind) = rest.split_at_checked(suffix).ok_or(DAMAGED)?;
+            rest = behind;
+            let whole = prefix + suffix;
+            if prefix > last.len() || length.is_some_and(|length| length != whole) {
+                return Err(DAMAGED.to_owned());
+            }
+            if length.is_none() {
+                plain.extend_from_slice(&u32::try_from(whole).map_err(|_| DAMAGED)?.to_le_bytes());
+            }
+            let start = plain.len();
+            plain.extend_from_within(last.start..last.start + prefix);
+            plain.extend_from_slice(added);
+            last = start..plain.len();
+        }
+        Ok(plain)
+    }
 }
 
 /// Lengths in the encoding DELTA_BINARY_PACKED, `most` of them at most, and the bytes behind them. `None` if they are damaged.
@@ -160,16 +172,15 @@ mod tests {
     }
 
     #[test]
-    fn few_bytes_with_many_long_values_are_refused_before_memory_is_taken() {
+    fn the_size_of_many_long_values_in_few_bytes_is_known_before_memory_is_taken() {
         // A value of a mebibyte, and 2^17 values that repeat it: 128 GiB.
         let (count, length) = (1 << 17, 1 << 20);
         let prefixes = [&[0][..], &vec![length; count]].concat();
         let suffixes = [&[length][..], &vec![0; count]].concat();
         let bytes = [packed(&prefixes), packed(&suffixes), vec![b'x'; length as usize]].concat();
-        for length in [None, Some(length as usize)] {
-            let mut room = 1 << 30;
-            let reason = plain(&[], &bytes, u32::MAX, length, &mut room).unwrap_err();
-            assert!(reason.contains("DELTA_BYTE_ARRAY that take 137") && room == 1 << 30, "{reason}");
+        let all = (count as u64 + 1) << 20;
+        for (length, stated) in [(None, 4 * (count as u64 + 1)), (Some(length as usize), 0)] {
+            assert_eq!(Prefixed::read(&bytes, u32::MAX, length).unwrap().size(), all + stated);
         }
     }
 
@@ -177,7 +188,7 @@ mod tests {
     fn counts_and_lengths_that_contradict_each_other_are_damage() {
         let text = |prefixes: &[u32], suffixes: &[u32], rest: &[u8], length: Option<usize>| {
             let bytes = [packed(prefixes), packed(suffixes), rest.to_vec()].concat();
-            plain(b"", &bytes, 3, length, &mut 1000)
+            Prefixed::read(&bytes, 3, length)?.plain(b"")
         };
         assert_eq!(text(&[0, 1], &[2, 1], b"abc", None).unwrap(), b"\x02\0\0\0ab\x02\0\0\0ac");
         assert_eq!(text(&[0, 1], &[2, 1], b"abc", Some(2)).unwrap(), b"abac");
@@ -213,9 +224,11 @@ mod tests {
 
         #[test]
         fn damaged_pages_are_decoded_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..80), length in proptest::option::of(0_usize..9)) {
-            let mut room = 10_000;
-            if let Ok(plain) = plain(b"ab", &bytes, 1000, length, &mut room) {
-                prop_assert!(plain.starts_with(b"ab") && plain.len() as u64 <= 2 + 10_000 - room);
+            if let Ok(values) = Prefixed::read(&bytes, 1000, length)
+                && let size @ ..10_000 = values.size()
+                && let Ok(plain) = values.plain(b"ab")
+            {
+                prop_assert!(plain.starts_with(b"ab") && plain.len() as u64 <= 2 + size);
             }
         }
     }

@@ -12,9 +12,11 @@ use penstock_engine::chunk::{Chunk, Outcome};
 use penstock_engine::item::{Field, Origin, Sample, Value};
 use penstock_engine::numbered::{Numbered, ReadFault, ReadSamples};
 use penstock_engine::ports::{Fault, SourceFault};
+use penstock_engine::share::Share;
 use penstock_storage::{BoundedStore, RAISE_BUFFER};
 use penstock_types::data_set::DataFields;
 use penstock_types::left_out::LeftOutReason;
+use penstock_types::plan::LEAST_SAMPLE_BYTES;
 use penstock_types::resume::Hash;
 use penstock_types::run::FailureClass;
 use tracing::warn;
@@ -54,7 +56,7 @@ pub(super) struct Rows {
     damaged: Mutex<HashMap<usize, Outcome>>,
     /// Memory that the places of the row groups take, in bytes.
     kept: u64,
-    /// Maximum size of a list of texts or blobs in a row, in bytes.
+    /// Maximum size of a row group, and of a row, in bytes.
     most_bytes: u64,
 }
 
@@ -107,19 +109,14 @@ impl Rows {
             (Reader::new(store), Cache::new(Limits { all: most_bytes, shared: 0, unused: most_bytes }));
         let layout = |group: &Group| &*files[group.file as usize].layout;
         let mut most_needed = 0;
+        let may_grow = groups.iter().any(Group::may_grow);
         for group in groups.iter().filter(|group| group.count > 0) {
             let compared = |leaf: usize| layout(group).filter.contains(&Some(leaf));
             let needed = group
                 .needed_bytes(layout(group), |leaf| layout(group).is_read(leaf))
                 .max(group.needed_bytes(layout(group), compared));
             most_needed = most_needed.max(needed);
-            if needed > most_bytes {
-                let named = group.named(&files[group.file as usize], reader.store());
-                let reason =
-                    format!("{named} takes up to {needed} bytes of memory, and {most_bytes} may be used");
-                let remedy = "name fewer `columns`, or write the file with smaller row groups";
-                return Err(SourceFault::new(format!("{reason}; {remedy}{RAISE_BUFFER}"), None));
-            }
+            check_size(|| group.named(&files[group.file as usize], reader.store()), needed, most_bytes)?;
         }
         if !query.filter.is_empty() {
             let all: u64 = groups.iter().map(|group| group.rows).sum();
@@ -132,7 +129,11 @@ impl Rows {
             .filter(|group| group.count > 0)
             .map(|group| group.decoded_bytes(layout(group), |leaf| layout(group).is_read(leaf)))
             .collect();
-        let limits = limits(&used, order, most_bytes, most_needed)?;
+        let limits = match limits(&used, order, most_bytes, most_needed)? {
+            // Samples that share memory could keep a row group that has grown from being read.
+            limits if may_grow => Limits { all: most_bytes, shared: 0, ..limits },
+            limits => limits,
+        };
         let rows = groups
             .iter()
             .filter(|group| group.count > 0)
@@ -178,8 +179,18 @@ impl Rows {
         let group = &self.groups[number];
         let file = &self.files[group.file as usize];
         let is_read = |leaf: usize| file.layout.is_read(leaf);
-        let needed = group.needed_bytes(&file.layout, is_read);
-        self.cache.get(number, needed, |reserved| self.reader.read(file, group, is_read, reserved)).await
+        let mut needed = self.reader.needed_bytes(group, &file.layout, is_read);
+        loop {
+            check_size(|| group.named(file, self.reader.store()), needed, self.most_bytes)?;
+            let read =
+                self.cache.get(number, needed, |reserved| self.reader.read(file, group, is_read, reserved));
+            let read = read.await;
+            let before =
+                std::mem::replace(&mut needed, self.reader.needed_bytes(group, &file.layout, is_read));
+            if read.is_ok() || needed <= before {
+                return read;
+            }
+        }
     }
 
     /// The columns of a row group, or the outcome of its samples if it is damaged. A damaged row group is read once.
@@ -199,8 +210,13 @@ impl Rows {
         }
     }
 
-    /// Samples of rows in one row group, each with its place, and its outcome if it is damaged.
-    async fn samples(&self, epoch: u32, members: Vec<Member>) -> Vec<(usize, Result<Made, SourceFault>)> {
+    /// Samples of rows in one row group, as far as there is room, each with its place, and its outcome if it is damaged.
+    async fn samples(
+        &self,
+        epoch: u32,
+        members: Vec<Member>,
+        share: &Share,
+    ) -> Vec<(usize, Result<Made, SourceFault>)> {
         let Some(first) = members.first() else { return Vec::new() };
         let columns = match self.whole_columns(first.group).await {
             Ok(Ok(columns)) => columns,
@@ -221,22 +237,35 @@ impl Rows {
         let mut key = String::new();
         let mut sample = |member: &Member| {
             let origin = Origin::at(epoch, member.index);
-            let sample =
-                sample(file, group, &columns, (can_share, self.most_bytes), member.row, origin, &mut key);
-            let reason = match sample {
-                Ok(sample) => return Ok((sample, None)),
+            let bytes = bytes_of(file, &columns, member.row);
+            let is_large = bytes > self.most_bytes;
+            if !is_large && !share.take(member.place, bytes) {
+                return None;
+            }
+            write_key(file, group, columns.value(), member.row, &mut key);
+            let made = match is_large {
+                true => Err(FileFault::LargeRow { bytes, most: self.most_bytes }),
+                false => sample(file, &columns, can_share, member.row, origin, &key),
+            };
+            let reason = match made {
+                Ok(sample) => return Some(Ok((sample, None))),
                 Err(reason) => reason,
             };
             let (named, row) = (group.named(file, self.reader.store()), group.first_row + member.row);
             let message = format!("row {row} in {named} {reason}");
             let outcome = match reason {
                 // A value that no tensor has is no damage: it fails its row.
-                FileFault::Row { .. } => Outcome::Failed(Fault::new(FailureClass::Data, message)),
-                _ => self.damage.sample(SourceFault::damage(message))?,
+                FileFault::Row { .. } | FileFault::LargeRow { .. } => {
+                    Outcome::Failed(Fault::new(FailureClass::Data, message))
+                }
+                _ => match self.damage.sample(SourceFault::damage(message)) {
+                    Ok(outcome) => outcome,
+                    Err(fault) => return Some(Err(fault)),
+                },
             };
-            Ok((Sample::new(key.as_str(), origin), Some(outcome)))
+            Some(Ok((Sample::new(key.as_str(), origin), Some(outcome))))
         };
-        members.iter().map(|member| (member.place, sample(member))).collect()
+        members.iter().map_while(|member| Some((member.place, sample(member)?))).collect()
     }
 }
 
@@ -265,12 +294,20 @@ async fn select(
         groups.iter().enumerate().filter(|(_, group)| group.count > 0).map(|(number, group)| async move {
             let file = &files[group.file as usize];
             let is_compared = |leaf: usize| file.layout.filter.contains(&Some(leaf));
-            let reserved = cache.reserve(group.needed_bytes(&file.layout, is_compared)).await;
-            let (columns, _reserved) = match reader.read(file, group, is_compared, reserved).await {
-                Ok(read) => read,
-                Err(fault) => {
-                    damage.part(&group.named(file, reader.store()), Some(group.rows), fault)?;
-                    return Ok((number, None));
+            let mut needed = reader.needed_bytes(group, &file.layout, is_compared);
+            let (columns, _reserved) = loop {
+                check_size(|| group.named(file, reader.store()), needed, cache.most_bytes())?;
+                let reserved = cache.reserve(needed).await;
+                let read = reader.read(file, group, is_compared, reserved).await;
+                let before =
+                    std::mem::replace(&mut needed, reader.needed_bytes(group, &file.layout, is_compared));
+                match read {
+                    Ok(read) => break read,
+                    Err(_) if needed > before => {}
+                    Err(fault) => {
+                        damage.part(&group.named(file, reader.store()), Some(group.rows), fault)?;
+                        return Ok((number, None));
+                    }
                 }
             };
             let compared: Vec<_> = query
@@ -301,6 +338,16 @@ async fn select(
         group.selected = (1..group.rows).contains(&group.count).then_some(selected);
     }
     Ok(lost)
+}
+
+/// Fails if a row group takes more memory than may be used.
+fn check_size(named: impl FnOnce() -> String, needed: u64, most_bytes: u64) -> Result<(), SourceFault> {
+    if needed <= most_bytes {
+        return Ok(());
+    }
+    let reason = format!("{} takes up to {needed} bytes of memory, and {most_bytes} may be used", named());
+    let remedy = "name fewer `columns`, or write the file with smaller row groups";
+    Err(SourceFault::new(format!("{reason}; {remedy}{RAISE_BUFFER}"), None))
 }
 
 /// Memory for row groups of these sizes, of which a part stays in memory. Reading one of them takes up to `needed` bytes.
@@ -342,20 +389,18 @@ fn limits(used: &[u64], order: ReadOrder, most_bytes: u64, needed: u64) -> Resul
     Ok(limits)
 }
 
-/// Sample of a row, of which a list of texts or blobs may take `most_bytes`. `key` is memory that the keys of several rows are written in.
-fn sample(
-    file: &File,
-    group: &Group,
-    in_use: &Arc<InUse<Columns>>,
-    (can_share, most_bytes): (bool, u64),
-    row: u64,
-    origin: Origin,
-    key: &mut String,
-) -> Result<Sample, FileFault> {
-    let (layout, columns, at) = (&file.layout, in_use.value(), row as usize);
-    let column = |leaf: usize| columns[leaf].as_ref();
+/// Memory of the sample of a row in bytes, before it is made.
+fn bytes_of(file: &File, columns: &InUse<Columns>, row: u64) -> u64 {
+    let leaves = file.layout.fields.iter().map(|field| field.leaf).chain(file.layout.key);
+    let columns = leaves.filter_map(|leaf| columns.value()[leaf].as_ref());
+    columns.map(|column| column.value_bytes(row as usize)).fold(LEAST_SAMPLE_BYTES, u64::saturating_add)
+}
+
+/// Writes the key of the sample of a row.
+fn write_key(file: &File, group: &Group, columns: &Columns, row: u64, key: &mut String) {
+    let at = row as usize;
     key.clear();
-    if let Some(column) = layout.key.and_then(column) {
+    if let Some(column) = file.layout.key.and_then(|leaf| columns[leaf].as_ref()) {
         match (column.int(at), column.content(at)) {
             (Some(number), _) => append(key, format_args!("{number}")),
             (None, Some(text)) => key.push_str(&String::from_utf8_lossy(text)),
@@ -365,6 +410,19 @@ fn sample(
     if key.is_empty() {
         append(key, format_args!("{}#{}", file.key, group.first_row + row));
     }
+}
+
+/// Sample of a row.
+fn sample(
+    file: &File,
+    in_use: &Arc<InUse<Columns>>,
+    can_share: bool,
+    row: u64,
+    origin: Origin,
+    key: &str,
+) -> Result<Sample, FileFault> {
+    let (layout, columns, at) = (&file.layout, in_use.value(), row as usize);
+    let column = |leaf: usize| columns[leaf].as_ref();
     let is_elsewhere = |field: &FieldPlan, values: &Column| {
         field.path.and_then(column).is_some_and(|path| path.names_file_beside(values, at))
     };
@@ -377,35 +435,31 @@ fn sample(
                 let blob = Shared { columns: in_use.clone(), leaf: field.leaf, row: at };
                 Some(Value::Blob(Bytes::from_owner(blob)))
             }
-            None => match values.value(at, most_bytes) {
+            None => match values.value(at) {
                 Err(RowFault::Shape(_)) if is_elsewhere(field, values) => {
                     return Err(FileFault::column(name, PATH));
                 }
-                value => value.map_err(|fault| fault_of(name, fault, most_bytes))?,
+                value => value.map_err(|fault| fault_of(name, fault))?,
             },
         };
         if let Some(value) = value {
             fields.push(Field { name: field.name.clone(), value });
             if let Some(offsets) = &field.offsets {
-                let value = values.offsets(at).map_err(|fault| fault_of(name, fault, most_bytes))?;
+                let value = values.offsets(at).map_err(|fault| fault_of(name, fault))?;
                 fields.push(Field { name: offsets.clone(), value });
             }
         } else if is_elsewhere(field, values) {
             return Err(FileFault::column(name, PATH));
         }
     }
-    Ok(Sample { key: key.as_str().into(), origin, fields })
+    Ok(Sample { key: key.into(), origin, fields })
 }
 
 /// Fault of a value in the column `name`.
-fn fault_of(name: &str, fault: RowFault, most_bytes: u64) -> FileFault {
+fn fault_of(name: &str, fault: RowFault) -> FileFault {
     match fault {
         RowFault::Damaged(reason) => FileFault::column(name, reason),
         RowFault::Shape(reason) => FileFault::row(name, reason),
-        RowFault::Large(bytes) => FileFault::row(
-            name,
-            format!("a list of {bytes} bytes, and {most_bytes} may be used{RAISE_BUFFER}"),
-        ),
     }
 }
 
@@ -443,20 +497,22 @@ impl Numbered for Rows {
         self.mean_bytes
     }
 
-    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>) -> ReadSamples {
+    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>, share: Share) -> ReadSamples {
         async move {
             let mut groups: BTreeMap<usize, Vec<Member>> = BTreeMap::new();
             for (place, &index) in indexes.iter().enumerate() {
                 let (group, row) = self.find(index);
                 groups.entry(group).or_default().push(Member { index, group, row, place });
             }
-            let reads = stream::iter(groups.into_values().map(|members| self.samples(epoch, members)));
+            let reads =
+                stream::iter(groups.into_values().map(|members| self.samples(epoch, members, &share)));
             let mut read: Vec<_> = reads.buffer_unordered(AT_A_TIME).concat().await;
             // A row group that cannot be read has one fault, at its first place.
             read.sort_by_key(|(place, _)| *place);
-            let mut samples = Chunk::with_capacity(indexes.len());
-            for (_, sample) in read {
+            let mut samples = Chunk::with_capacity(read.len());
+            for (place, sample) in read {
                 match sample {
+                    _ if place > samples.len() => break,
                     Ok((sample, outcome)) => samples.add(sample, outcome),
                     Err(fault) => return Err(ReadFault { before: samples, fault }),
                 }

@@ -9,6 +9,7 @@ use futures::future::BoxFuture;
 use penstock_engine::item::Origin;
 use penstock_engine::numbered::selected_otherwise;
 use penstock_engine::ports::{Produced, Source, SourceFault};
+use penstock_engine::share::Share;
 use penstock_engine::typed::{FieldRules, Typing};
 use penstock_storage::BoundedStore;
 use penstock_types::data_set::{DataFields, LEARN_BYTES, LEARN_SAMPLES, Learner};
@@ -19,7 +20,7 @@ use super::ahead_bytes;
 use super::format::RecordFormat;
 use super::numbered::{RECORD_CURES, learn_line};
 use super::part::{Part, Raw, parse};
-use super::split::Piece;
+use super::split::{LongRecords, Piece};
 use super::stream::RecordStream;
 use crate::shards::Shards;
 use tokio::task::spawn_blocking;
@@ -44,6 +45,8 @@ pub struct RecordSource {
     /// Data that were read, once the source has ended.
     data: DataSet,
     is_ended: bool,
+    /// Records that were read and are parsed next.
+    left: Vec<Raw>,
     /// Fault that was found after samples that must be delivered first.
     fault: Option<SourceFault>,
     most_bytes: u64,
@@ -93,6 +96,9 @@ const CHUNK: usize = 256;
 /// Maximum total size of the records parsed at a time, in bytes; only the last record may exceed it.
 const CHUNK_BYTES: u64 = 1 << 20;
 
+/// Maximum total size of what the samples of a chunk take beyond their texts, in bytes; one sample may exceed it.
+const PARSED_BYTES: u64 = 4 << 20;
+
 impl RecordSource {
     /// Creates a source that reads the records in order.
     pub fn new(
@@ -114,6 +120,7 @@ impl RecordSource {
             reading: None,
             data: DataSet::default(),
             is_ended: false,
+            left: Vec::new(),
             fault: None,
             most_bytes,
         }
@@ -150,6 +157,7 @@ impl RecordSource {
             keys,
             self.format.clone(),
             ahead_bytes(self.most_bytes),
+            LongRecords::within(self.most_bytes),
             is_once,
         ))
     }
@@ -190,7 +198,10 @@ impl RecordSource {
             };
             self.rules = Some(self.typing.rules(learnt)?);
         }
-        let chunk = reading.next_chunk().await?;
+        let chunk = match std::mem::take(&mut self.left) {
+            left if left.is_empty() => reading.next_chunk().await?,
+            left => Some(RawChunk::Records(left)),
+        };
         self.data = reading.data();
         let records = match chunk {
             None => {
@@ -200,7 +211,11 @@ impl RecordSource {
             Some(RawChunk::EpochEnd) => return Ok(Some(Produced::EpochEnd)),
             Some(RawChunk::Records(records)) => records,
         };
-        let (samples, fault) = parse(self.format.clone(), self.rules.clone(), records).await?;
+        let (rules, share, left) = (self.rules.clone(), Share::alone(PARSED_BYTES), records.clone());
+        let (samples, fault) = parse(self.format.clone(), rules, records, share).await?;
+        if fault.is_none() {
+            self.left = left[samples.len()..].to_vec();
+        }
         if let Some(fault) = fault {
             if samples.is_empty() {
                 return Err(fault);

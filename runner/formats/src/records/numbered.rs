@@ -11,6 +11,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use penstock_engine::item::Origin;
 use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
 use penstock_engine::ports::SourceFault;
+use penstock_engine::share::Share;
 use penstock_engine::typed::Cures;
 use penstock_storage::{BoundedStore, RAISE_BUFFER, RangedObject};
 use penstock_types::data_set::{DataFields, Learner, TypeFault};
@@ -19,7 +20,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::format::RecordFormat;
 use super::part::{PART_BYTES, Part, Raw, parse};
-use super::split::{MAX_RECORD_BYTES, Piece, Splitter};
+use super::split::{LongRecords, MAX_RECORD_BYTES, Piece, Splitter};
 use super::{ahead_bytes, kinds};
 use crate::shards::Shards;
 
@@ -58,15 +59,16 @@ pub(crate) async fn open_records(
     let at_a_time = (store.reads().get() / 4).min(keys.len()).clamp(1, MAX_SCANS);
     let share = limits.held_bytes / keys.len().max(1) as u64;
     let kept = Arc::new(AtomicU64::new(0));
+    let long = LongRecords::within(limits.most_bytes);
     let scans = stream::iter(keys).map(|key| {
-        let (store, format, kept) = (store.clone(), format.clone(), kept.clone());
+        let (store, format, kept, long) = (store.clone(), format.clone(), kept.clone(), long.clone());
         async move {
             let object = match RangedObject::open(store, key.clone(), share).await {
                 Ok(object) => object,
                 Err(error) => return format.damage.part(&key, None, error.into()).map(|()| None),
             };
             let ahead_bytes = ahead_bytes(limits.most_bytes) / at_a_time as u64;
-            let splitter = Splitter::new(object, format, ahead_bytes);
+            let splitter = Splitter::new(object, format, ahead_bytes, long);
             Starts::scan(splitter, &kept, limits).await.map(Some)
         }
     });
@@ -245,6 +247,13 @@ impl Starts {
 }
 
 impl Records {
+    /// Size of the text of a record, with its line end.
+    fn size_of(&self, number: u64) -> u64 {
+        let part = self.firsts.partition_point(|first| *first <= number) - 1;
+        let (starts, index) = (&self.parts[part], number - self.firsts[part]);
+        starts.start_of(index + 1) - starts.start_of(index)
+    }
+
     /// Joins the records with these numbers to neighbours in the same object.
     fn runs(&self, numbers: &[u64]) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
@@ -296,11 +305,13 @@ impl Numbered for Records {
         bytes / self.count().max(1)
     }
 
-    fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>) -> ReadSamples {
+    fn read(self: Arc<Self>, epoch: u32, mut indexes: Vec<u64>, share: Share) -> ReadSamples {
         async move {
+            let has_room = |(place, number): (usize, &u64)| share.take(place, self.size_of(*number));
+            indexes.truncate(indexes.iter().enumerate().take_while(|record| has_room(*record)).count());
             let reads = self.runs(&indexes).into_iter().map(|run| self.parts[run.part].read(run, epoch));
             let records = try_join_all(reads).await?.into_iter().flatten().collect();
-            match parse(self.format.clone(), None, records).await? {
+            match parse(self.format.clone(), None, records, share.clone()).await? {
                 (samples, None) => Ok(samples),
                 (before, Some(fault)) => Err(ReadFault { before, fault }),
             }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use penstock_engine::chunk::Chunk;
 use penstock_engine::item::Origin;
 use penstock_engine::ports::SourceFault;
+use penstock_engine::share::Share;
 use penstock_engine::typed::FieldRules;
 use penstock_storage::{RangedObject, shown};
 use tokio::task::spawn_blocking;
@@ -26,6 +27,7 @@ pub(super) struct Part {
 }
 
 /// A record that is not parsed yet, with its place in the source.
+#[derive(Clone)]
 pub(super) struct Raw {
     pub(super) origin: Origin,
     pub(super) part: Arc<Part>,
@@ -49,16 +51,19 @@ impl Part {
     }
 }
 
-/// Parses records up to the first fault, and gives their samples the types of the data set by `rules`, if these are given. Runs on a
-/// blocking thread, because a MiB of text takes milliseconds.
+/// Parses records up to the first fault, and gives their samples the types of the data set by `rules`, if these are given. Takes from
+/// `share` what samples take beyond their texts, and ends before the first one for which there is no room. Runs on a blocking thread,
+/// because a MiB of text takes milliseconds.
 pub(super) async fn parse(
     format: Arc<RecordFormat>,
     rules: Option<Arc<FieldRules>>,
     records: Vec<Raw>,
+    share: Share,
 ) -> Result<(Chunk, Option<SourceFault>), SourceFault> {
     let parsing = spawn_blocking(move || {
         let (mut parser, mut chunk) = (format.parser(), Chunk::with_capacity(records.len()));
-        for record in records {
+        for (place, record) in records.into_iter().enumerate() {
+            let text = record.piece.text.len() as u64;
             let parsed = format.sample(&mut parser, record).and_then(|(mut sample, outcome)| {
                 let outcome = match (outcome, &rules) {
                     (None, Some(rules)) => rules.apply(&mut sample)?,
@@ -67,6 +72,7 @@ pub(super) async fn parse(
                 Ok((sample, outcome))
             });
             match parsed {
+                Ok((sample, _)) if !share.take(place, sample.memory_bytes().saturating_sub(text)) => break,
                 Ok((sample, outcome)) => chunk.add(sample, outcome),
                 Err(fault) => return (chunk, Some(fault)),
             }

@@ -7,7 +7,8 @@ use crc_fast::CrcAlgorithm;
 use csv_core::ReadRecordResult;
 use memchr::memchr;
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{RangedObject, shown};
+use penstock_storage::{RAISE_BUFFER, RangedObject, shown};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::charset::{Charset, Decoder};
 use super::format::RecordFormat;
@@ -17,6 +18,16 @@ use crate::sequence::Sequence;
 
 /// Maximum size of a record, in bytes.
 pub(super) const MAX_RECORD_BYTES: usize = 64 << 20;
+
+/// Size from which on a record is read in turns with those of other objects, in bytes.
+const LONG: usize = 4 << 20;
+
+/// Memory for records that are longer than a block.
+#[derive(Clone)]
+pub(super) struct LongRecords {
+    most_bytes: usize,
+    turn: Arc<Semaphore>,
+}
 
 /// The records of an object, in order.
 pub(super) struct Splitter {
@@ -28,6 +39,9 @@ pub(super) struct Splitter {
     ends: Ends,
     /// First part of a record that continues in the next block.
     begun: BytesMut,
+    long: LongRecords,
+    /// Held while a long record is read.
+    turn: Option<OwnedSemaphorePermit>,
     /// Number of lines or rows that have ended, including blank lines and the header.
     ended: u64,
     /// Checksums of the blocks so far.
@@ -60,9 +74,22 @@ struct RowEnds {
     ends: [usize; 256],
 }
 
+impl LongRecords {
+    /// Records of at most `most_bytes`, and at most 64 MiB.
+    pub(super) fn within(most_bytes: u64) -> Self {
+        let most_bytes = usize::try_from(most_bytes).unwrap_or(usize::MAX).min(MAX_RECORD_BYTES);
+        Self { most_bytes, turn: Arc::new(Semaphore::new(1)) }
+    }
+}
+
 impl Splitter {
     /// Starts at the beginning of the object, as [`Sequence::new`] does.
-    pub(super) fn new(object: RangedObject, format: Arc<RecordFormat>, ahead_bytes: u64) -> Self {
+    pub(super) fn new(
+        object: RangedObject,
+        format: Arc<RecordFormat>,
+        ahead_bytes: u64,
+        long: LongRecords,
+    ) -> Self {
         let content = Sequence::new(object.clone(), ahead_bytes, |_| false);
         let ends = match &format.layout {
             Layout::Lines { .. } => Ends::Lines,
@@ -78,6 +105,8 @@ impl Splitter {
             decoder: None,
             ends,
             begun: BytesMut::new(),
+            long,
+            turn: None,
             ended: 0,
             checksums: Vec::new(),
             position: 0,
@@ -131,19 +160,29 @@ impl Splitter {
             let mut text = block.split_to(length);
             if !self.begun.is_empty() {
                 self.begun.extend_from_slice(&text);
-                text = self.begun.split().freeze();
+                text = std::mem::take(&mut self.begun).freeze();
+                self.turn = None;
             }
             let start = self.position;
             let next = start + charset.raw_length(&text);
             pieces.extend(self.end_record(start, text)?);
             self.position = next;
         }
-        if self.begun.len() + block.len() > MAX_RECORD_BYTES {
+        let length = self.begun.len() + block.len();
+        if length > self.long.most_bytes {
             let reason = match self.ends {
+                _ if self.long.most_bytes < MAX_RECORD_BYTES => {
+                    let most = self.long.most_bytes;
+                    let reason = format!("is longer than {most} bytes; split it up{RAISE_BUFFER}");
+                    return Err(SourceFault { is_damage: false, ..self.part.fault(self.ended + 1, &reason) });
+                }
                 Ends::Lines => "is longer than 64 MiB; is it NDJSON, with one object per line?",
                 Ends::Rows(_) => "is longer than 64 MiB; is there a quote without its end?",
             };
             return Err(self.part.fault(self.ended + 1, reason));
+        }
+        if length > LONG && self.turn.is_none() {
+            self.turn = self.long.turn.clone().acquire_owned().await.ok();
         }
         self.begun.extend_from_slice(&block);
         Ok(Some(pieces))

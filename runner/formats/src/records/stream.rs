@@ -11,13 +11,14 @@ use penstock_types::resume::{DataSet, Hash};
 
 use super::format::RecordFormat;
 use super::part::{PART_BYTES, Part};
-use super::split::{Piece, Splitter};
+use super::split::{LongRecords, Piece, Splitter};
 
 /// Passes over the records of objects. All passes read the versions that the first one found.
 pub(super) struct RecordStream {
     store: BoundedStore,
     pub(super) format: Arc<RecordFormat>,
     ahead_bytes: u64,
+    long: LongRecords,
     keys: Vec<Arc<str>>,
     /// The objects that were opened, in the order of the keys, those that are missing as `None`; unused if there is one pass.
     opened: Vec<Option<RangedObject>>,
@@ -39,12 +40,14 @@ impl RecordStream {
         keys: Vec<Arc<str>>,
         format: Arc<RecordFormat>,
         ahead_bytes: u64,
+        long: LongRecords,
         is_once: bool,
     ) -> Self {
         Self {
             store,
             format,
             ahead_bytes,
+            long,
             keys,
             opened: Vec::new(),
             is_once,
@@ -123,7 +126,12 @@ impl RecordStream {
                     }
                     self.begun += 1;
                     let Some(object) = object else { continue };
-                    self.current.insert(Splitter::new(object, self.format.clone(), self.ahead_bytes))
+                    self.current.insert(Splitter::new(
+                        object,
+                        self.format.clone(),
+                        self.ahead_bytes,
+                        self.long.clone(),
+                    ))
                 }
             };
             let read = splitter.checksums().len();
@@ -150,8 +158,8 @@ impl RecordStream {
     /// Fields of the rows of all tables, by their headers.
     pub(super) async fn columns(&self) -> Result<DataFields, SourceFault> {
         let headers = self.keys.clone().into_iter().map(|key| {
-            let (store, format) = (self.store.clone(), self.format.clone());
-            async move { header(store, key, format).await }
+            let (store, format, long) = (self.store.clone(), self.format.clone(), self.long.clone());
+            async move { header(store, key, format, long).await }
         });
         let parts: Vec<_> = stream::iter(headers).buffered(self.store.reads().get()).try_collect().await?;
         let parts: Vec<Arc<Part>> = parts.into_iter().flatten().collect();
@@ -168,13 +176,14 @@ async fn header(
     store: BoundedStore,
     key: Arc<str>,
     format: Arc<RecordFormat>,
+    long: LongRecords,
 ) -> Result<Option<Arc<Part>>, SourceFault> {
     let object = match RangedObject::open(store, key.clone(), 0).await {
         Ok(object) => object,
         Err(error) => return format.damage.part(&key, None, error.into()).map(|()| None),
     };
     // No block is read ahead.
-    let mut splitter = Splitter::new(object, format.clone(), 0);
+    let mut splitter = Splitter::new(object, format.clone(), 0, long);
     while splitter.part().columns.is_none() {
         match splitter.next_block().await {
             Ok(Some(_)) => {}

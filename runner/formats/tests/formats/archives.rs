@@ -45,7 +45,7 @@ fn sealed(mut header: [u8; 512], content: &[u8], is_signed: bool) -> Vec<u8> {
     member
 }
 
-fn file(name: &[u8], content: &[u8]) -> Vec<u8> {
+pub(crate) fn file(name: &[u8], content: &[u8]) -> Vec<u8> {
     member(name, b'0', format!("{:011o}", content.len()).as_bytes(), content)
 }
 
@@ -67,7 +67,7 @@ fn pax(kind: u8, records: &[(&str, &[u8])]) -> Vec<u8> {
     extension(kind, &text)
 }
 
-fn archive(members: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn archive(members: &[Vec<u8>]) -> Vec<u8> {
     [&members.concat()[..], &[0; 1024]].concat()
 }
 

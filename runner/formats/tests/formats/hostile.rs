@@ -4,17 +4,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use penstock_engine::numbered::{Numbered, ReadFault};
+use penstock_engine::share::Share;
 use penstock_formats::Damage;
 use penstock_formats::Shards;
 use penstock_formats::parquet::{Query, parquet_samples};
 use penstock_types::spec::{ComparedValue, Comparison, Operator};
 
 use crate::mds::BROTLI_BOMB;
-use crate::{data, store_of};
+use crate::{data, store_of, zstd};
 
 const MOST: u64 = 1 << 20;
 
 /// A value in Thrift's compact protocol.
+#[derive(Clone)]
 enum Thrift {
     I32(i64),
     I64(i64),
@@ -98,17 +100,32 @@ fn element(name: &'static str, children: i64) -> Thrift {
 
 /// A file of one column `a` whose values are required.
 pub(crate) fn file(physical: i64, codec: i64, pages: Vec<u8>, numbers: [i64; 3]) -> Vec<u8> {
-    file_of(physical, (codec, &[]), pages, numbers)
+    file_of(&[(1, I32(physical))], (codec, &[]), pages, numbers)
 }
 
-/// The same with a footer that names encodings.
+/// A file of `rows` texts that are one text of `length` bytes.
+pub(crate) fn repeated_text(rows: i64, length: u32) -> Vec<u8> {
+    let text = [&length.to_le_bytes()[..], &vec![b'x'; length as usize]].concat();
+    let dictionary = page(2, text.len() as i64, Struct(vec![(1, I32(1)), (2, I32(0))]), &zstd(&text));
+    // Indexes of one bit: a run of zeros.
+    let mut indexes = vec![1];
+    varint(&mut indexes, rows as u64 * 2);
+    indexes.push(0);
+    let values = data_page(indexes.len() as i64, rows, 8, &zstd(&indexes));
+    let uncompressed = (text.len() + 100) as i64;
+    let column = [(1, I32(6)), (6, I32(0))];
+    file_of(&column, (6, &[]), [dictionary, values].concat(), [rows, rows, uncompressed])
+}
+
+/// The same with these numbers of its column and a footer that names encodings.
 fn file_of(
-    physical: i64,
+    column: &[(u8, Thrift)],
     (codec, encodings): (i64, &[i64]),
     pages: Vec<u8>,
     [values, rows, uncompressed]: [i64; 3],
 ) -> Vec<u8> {
-    let column = Struct(vec![(1, I32(physical)), (3, I32(0)), (4, Text("a"))]);
+    let mut column: Vec<(u8, Thrift)> = column.iter().cloned().chain([(3, I32(0)), (4, Text("a"))]).collect();
+    column.sort_by_key(|(number, _)| *number);
     let numbers = vec![
         (2, List(encodings.iter().map(|encoding| I32(*encoding)).collect())),
         (4, I32(codec)),
@@ -123,7 +140,7 @@ fn file_of(
         pages,
         vec![
             (1, I32(1)),
-            (2, List(vec![element("root", 1), column])),
+            (2, List(vec![element("root", 1), Struct(column)])),
             (3, I64(rows)),
             (4, List(vec![group])),
         ],
@@ -147,7 +164,7 @@ async fn read(file: Vec<u8>, query: Query) -> (usize, Option<String>) {
         };
     assert!(samples.kept_bytes() <= MOST);
     let indexes = (0..samples.count().min(1_000)).collect();
-    match samples.clone().read(0, indexes).await {
+    match samples.clone().read(0, indexes, Share::alone(u64::MAX)).await {
         Ok(read) => (read.len(), None),
         Err(ReadFault { before, fault }) => (before.len(), Some(fault.to_string())),
     }
@@ -224,7 +241,10 @@ async fn sizes_and_counts_that_are_lies_are_refused_before_memory_is_taken() {
         ("method", file(1, 99, data_page(4, 1, 0, &[0; 4]), [1, 1, 100])),
         ("encoding", file(1, 0, data_page(4, 1, 10, &[0; 4]), [1, 1, 100])),
         ("bits", file(1, 0, data_page(4, 1, 4, &[0; 4]), [1, 1, 100])),
-        ("texts that share", file_of(6, (0, &[7]), shared.clone(), [count, count, shared.len() as i64])),
+        (
+            "texts that share",
+            file_of(&[(1, I32(6))], (0, &[7]), shared.clone(), [count, count, shared.len() as i64]),
+        ),
         ("nested", schema(nested)),
         ("children", schema(vec![element("root", huge), element("a", huge)])),
         ("footer", footer_too_long),

@@ -12,6 +12,7 @@ mod labels;
 mod mds;
 mod parquet;
 mod records;
+mod repeating;
 mod tables;
 mod tar;
 mod tfrecord;

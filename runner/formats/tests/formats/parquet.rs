@@ -5,13 +5,16 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 
+use parquet::basic::Encoding;
 use parquet::column::writer::ColumnWriter;
 use parquet::data_type::{ByteArray, ByteArrayType, Int96};
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
 use penstock_engine::item::{Dtype, Sample, Tensor, Value};
 use penstock_engine::numbered::NumberedSource;
 use penstock_engine::ports::{Produced, Source};
+use penstock_engine::share::Share;
 use penstock_engine::typed::Typing;
 use penstock_formats::Damage;
 use penstock_formats::parquet::{Query, parquet_samples};
@@ -248,7 +251,12 @@ async fn samples_that_stay_keep_no_more_row_groups_than_are_counted() {
     let mut held = Vec::new();
     for first in (0..200).step_by(8) {
         held.extend(
-            samples.clone().read(0, (first..first + 8).step_by(2).collect()).await.unwrap().into_kept(),
+            samples
+                .clone()
+                .read(0, (first..first + 8).step_by(2).collect(), Share::alone(u64::MAX))
+                .await
+                .unwrap()
+                .into_kept(),
         );
         assert!(samples.kept_bytes() <= most, "{}", samples.kept_bytes());
     }
@@ -317,13 +325,75 @@ async fn a_list_that_a_dictionary_makes_large_fails_its_row_before_memory_is_tak
             let files = Shards::Keys(vec![Arc::from("a.parquet")]);
             let most = 4 << 20;
             let open = parquet_samples(store, files, Query::default(), false, None, Damage::default(), most);
-            let read = open.await.unwrap().read(0, vec![0]).await.unwrap();
+            let read = open.await.unwrap().read(0, vec![0], Share::alone(u64::MAX)).await.unwrap();
             let outcomes: Vec<_> = read.into_outcomes().collect();
             let told = format!("{:?}", outcomes[0].1);
             assert_eq!(outcomes[0].1.is_none(), is_read, "{told}");
-            assert!(is_read || told.contains("a list of 100000000 bytes, and 2097152 may be used"), "{told}");
+            assert!(
+                is_read || told.contains("bytes, and 2097152 may be used, or raise `buffer_mib`"),
+                "{told}"
+            );
         }
     }
+}
+
+/// A file of row groups of `rows` paths that begin alike, in the encoding DELTA_BYTE_ARRAY. Nothing states the size of the paths.
+fn paths(groups: usize, rows: usize) -> (Vec<u8>, Vec<String>) {
+    let schema = Arc::new(parse_message_type("message m { REQUIRED BYTE_ARRAY path (STRING); }").unwrap());
+    let properties = WriterProperties::builder()
+        .set_dictionary_enabled(false)
+        .set_encoding(Encoding::DELTA_BYTE_ARRAY)
+        .set_statistics_enabled(EnabledStatistics::None)
+        .build();
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties)).unwrap();
+    let paths: Vec<String> =
+        (0..groups * rows).map(|number| format!("{}/{number:06}.jpg", "folder/".repeat(40))).collect();
+    for of_group in paths.chunks(rows) {
+        let values: Vec<ByteArray> = of_group.iter().map(|path| ByteArray::from(path.as_str())).collect();
+        let mut rows = writer.next_row_group().unwrap();
+        let mut column = rows.next_column().unwrap().unwrap();
+        column.typed::<ByteArrayType>().write_batch(&values, None, None).unwrap();
+        column.close().unwrap();
+        rows.close().unwrap();
+    }
+    (writer.into_inner().unwrap(), paths)
+}
+
+#[tokio::test]
+async fn texts_that_begin_alike_are_read_however_often_they_repeat_it() {
+    let (file, paths) = paths(8, 2_000);
+    let all = paths.iter().map(String::len).sum::<usize>();
+    assert!(file.len() * 16 < all, "{} of {all} bytes", file.len());
+    let store = store_of(&[("a.parquet", file)]).await;
+    let open = |query: &Query, most: u64| {
+        let files = Shards::Keys(vec![Arc::from("a.parquet")]);
+        parquet_samples(store.clone(), files, query.clone(), true, None, Damage::default(), most)
+    };
+    let compared = Comparison {
+        column: "path".to_owned(),
+        op: Operator::AtLeast,
+        value: ComparedValue::Text(paths[9_000].clone()),
+    };
+    let selecting = Query { filter: vec![compared], ..Query::default() };
+    // Memory for all row groups, and for little more than one.
+    for most in [64 << 20, 1_700_000] {
+        for (query, expected) in [(Query::default(), &paths[..]), (selecting.clone(), &paths[9_000..])] {
+            for shuffle in [false, true] {
+                let settings = TraversalSettings { shuffle, ..TraversalSettings::IN_ORDER };
+                let source = NumberedSource::new(open(&query, most), settings, 1 << 20);
+                let (mut samples, _, fault) = drain(Box::new(source)).await;
+                assert_eq!(fault, None, "{most}");
+                samples.sort_by_key(|sample| sample.origin.index);
+                let found: Vec<_> = samples.iter().filter_map(|sample| sample.field("path")).collect();
+                let texts: Vec<_> = expected.iter().map(|path| Value::Text(path.clone())).collect();
+                assert!(found == texts.iter().collect::<Vec<_>>(), "{most}: {}", found.len());
+            }
+        }
+    }
+    let source =
+        NumberedSource::new(open(&Query::default(), 1_000_000), TraversalSettings::IN_ORDER, 1 << 20);
+    let fault = drain(Box::new(source)).await.2.unwrap();
+    insta::assert_snapshot!(fault);
 }
 
 async fn read_both(one: &str, other: &str, query: Query) -> (Vec<Sample>, Option<String>) {

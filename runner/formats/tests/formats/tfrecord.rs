@@ -228,7 +228,7 @@ fn frame(length: u64, record: &[u8]) -> Vec<u8> {
     [&length[..], &masked_crc(&length), record, &masked_crc(record)].concat()
 }
 
-fn framed(record: &[u8]) -> Vec<u8> {
+pub(crate) fn framed(record: &[u8]) -> Vec<u8> {
     frame(record.len() as u64, record)
 }
 
