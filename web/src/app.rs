@@ -1,4 +1,3 @@
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::Arc;
 
@@ -49,11 +48,15 @@ impl FromRequestParts<App> for App {
     async fn from_request_parts(parts: &mut Parts, app: &Self) -> Result<Self, Infallible> {
         let mut app = app.clone();
         app.runs = app.runs.for_client(client(&parts.extensions));
-        let none = BTreeSet::new();
-        if let Some(stores) =
-            Caller::of(&parts.extensions).map_or(Some(&none), |caller| caller.stores.as_deref())
-        {
-            app.runs = app.runs.limited_to(stores);
+        let stores = match Caller::of(&parts.extensions) {
+            Some(caller) => {
+                app.runs = app.runs.for_token(&caller.name);
+                caller.stores.clone()
+            }
+            None => Some(Arc::default()),
+        };
+        if let Some(stores) = stores {
+            app.runs = app.runs.limited_to(&stores);
         }
         Ok(app)
     }

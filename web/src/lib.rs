@@ -10,6 +10,7 @@ mod client_stream;
 mod codes;
 mod extract;
 mod guard;
+mod issued;
 mod metrics;
 mod openapi;
 mod pages;

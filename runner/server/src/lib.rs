@@ -38,6 +38,6 @@ pub use history::benchmarks::{MAX_BENCHMARK_BYTES, MAX_BENCHMARKS};
 pub use history::{HistoryError, HistoryOpenError};
 pub use owner::Shutdown;
 pub use predicting::{PredictRequest, PredictSweep, Predicted};
-pub use runs::{Runs, RunsSettings};
+pub use runs::{OPERATOR, Runs, RunsSettings};
 pub use upload::Draft;
 pub use wire::*;

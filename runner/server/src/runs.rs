@@ -31,6 +31,8 @@ use crate::turns::{Place, Turns};
 use crate::wire::{BudgetUse, ClientUse};
 use crate::workshop::{CACHE, Workshop};
 
+/// Name of the operator's own token, in logs.
+pub const OPERATOR: &str = "operator";
 /// Maximum number of messages that wait for the owner.
 const MESSAGES: usize = 1024;
 /// Maximum number of documents that are checked at a time.
@@ -77,10 +79,12 @@ pub struct Runs(pub(crate) Arc<Parts>, RunsCaller);
 #[derive(Clone, Debug)]
 pub(crate) struct WeakRuns(Weak<Parts>, RunsCaller);
 
-/// Caller on whose behalf a handle acts.
-#[derive(Clone, Debug, Default)]
+/// Caller on whose behalf a handle acts: by default, the operator.
+#[derive(Clone, Debug)]
 struct RunsCaller {
     client: ClientId,
+    /// Name of the token of the caller.
+    token: Arc<str>,
     /// Stores that the caller may use; all if `None`.
     stores: Option<Arc<Stores>>,
 }
@@ -114,6 +118,12 @@ pub(crate) struct Parts {
     pub(crate) benching_place: Turns,
     /// Set when the server shuts down, which ends trials and replays, too.
     pub(crate) ending: StopFlag,
+}
+
+impl Default for RunsCaller {
+    fn default() -> Self {
+        Self { client: ClientId::default(), token: OPERATOR.into(), stores: None }
+    }
 }
 
 impl RunsSettings {
@@ -203,8 +213,19 @@ impl Runs {
         Self(self.0.clone(), RunsCaller { client, ..self.1.clone() })
     }
 
+    /// Returns a handle for the holder of the token with this name. Keys of submissions belong to this token.
+    #[must_use]
+    pub fn for_token(&self, name: &Arc<str>) -> Self {
+        Self(self.0.clone(), RunsCaller { token: name.clone(), ..self.1.clone() })
+    }
+
     pub(crate) fn downgraded(&self) -> WeakRuns {
         WeakRuns(Arc::downgrade(&self.0), self.1.clone())
+    }
+
+    /// Name of the caller's token.
+    pub(crate) fn token(&self) -> &str {
+        &self.1.token
     }
 
     pub(crate) fn client(&self) -> &ClientId {

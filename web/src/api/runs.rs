@@ -49,7 +49,7 @@ pub(super) fn routes(api: &mut ApiRouter) {
     api.route("GET /runs", "List runs, newest first", list_runs);
     api.route("POST /runs", "Submit a pipeline document, or only check it", submit_run)
         .description(
-            "A request that is repeated with the same `Idempotency-Key` within a day returns the run of the first request. \
+            "A request that the same token repeats with the same `Idempotency-Key` within a day returns the run of the first request. \
              With `validate_only`, the response is the result of the check.",
         )
         .parameter(json!({

@@ -265,7 +265,7 @@ export interface paths {
         put?: never;
         /**
          * Submit a pipeline document, or only check it
-         * @description A request that is repeated with the same `Idempotency-Key` within a day returns the run of the first request. With `validate_only`, the response is the result of the check.
+         * @description A request that the same token repeats with the same `Idempotency-Key` within a day returns the run of the first request. With `validate_only`, the response is the result of the check.
          */
         post: operations["submit_run"];
         delete?: never;
