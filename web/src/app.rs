@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use penstock_server::Runs;
+use penstock_server::{ANYONE, Runs};
 use penstock_types::config::{GateBounds, RunBounds};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -13,7 +13,7 @@ use crate::body::ByteBudget;
 use crate::client::client;
 use crate::guard::RequestGuard;
 use crate::settings::ServeLimits;
-use crate::tokens::Caller;
+use crate::tokens::{Caller, Role};
 
 /// State that handlers share.
 #[derive(Clone, Debug)]
@@ -50,10 +50,13 @@ impl FromRequestParts<App> for App {
         app.runs = app.runs.for_client(client(&parts.extensions));
         let stores = match Caller::of(&parts.extensions) {
             Some(caller) => {
-                app.runs = app.runs.for_token(&caller.name);
+                app.runs = app.runs.for_token(&caller.name, caller.role == Role::Admin);
                 caller.stores.clone()
             }
-            None => Some(Arc::default()),
+            None => {
+                app.runs = app.runs.for_token(&ANYONE.into(), false);
+                Some(Arc::default())
+            }
         };
         if let Some(stores) = stores {
             app.runs = app.runs.limited_to(&stores);

@@ -43,6 +43,7 @@ impl Runs {
                     latest,
                     aliases: modules::aliases(connection, &name)?,
                     runs: modules::runs_of(connection, &name)?,
+                    owner: modules::owner(connection, &name)?,
                     name,
                 });
             }
@@ -59,7 +60,8 @@ impl Runs {
             if versions.is_empty() {
                 return Err(RunsError::not_found("module", &name));
             }
-            Ok(ModuleDetail { aliases: modules::aliases(connection, &name)?, versions, name })
+            let (aliases, owner) = (modules::aliases(connection, &name)?, modules::owner(connection, &name)?);
+            Ok(ModuleDetail { aliases, owner, versions, name })
         };
         self.history().read(read).await
     }

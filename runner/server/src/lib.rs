@@ -30,6 +30,7 @@ mod work;
 mod workshop;
 
 pub use admission::Budget;
+pub use audit::ANYONE;
 pub use benching::{BenchmarkProgress, BenchmarkState, PackReport, StartBenchmark};
 pub use error::{OpenError, RunsError};
 pub use fair::ClientId;

@@ -19,11 +19,13 @@ use tokio::sync::{oneshot, watch};
 use penstock_pipeline::Stores;
 
 use crate::admission::Budget;
+use crate::audit::ANYONE;
 use crate::benching::Benching;
 use crate::error::{OpenError, RunsError};
 use crate::fair::{ClientId, Shares};
 use crate::feed::Feed;
 use crate::history::History;
+use crate::history::modules::Uploader;
 use crate::live::{LiveRun, Totals};
 use crate::owner::{Message, Owner, Shutdown, View};
 use crate::private;
@@ -65,6 +67,8 @@ pub struct RunsSettings {
     pub bounds: RunBounds,
     /// Shares and quotas of one client.
     pub clients: ClientBounds,
+    /// True if further versions of a module may be uploaded only by the token that owns the name, and by admins.
+    pub module_owners: bool,
     /// Limit of the data directory, in bytes; no limit if `None`.
     pub disk_bytes: Option<u64>,
     pub trial_time: Duration,
@@ -85,6 +89,8 @@ struct RunsCaller {
     client: ClientId,
     /// Name of the token of the caller.
     token: Arc<str>,
+    /// True if the caller may change everything, also what belongs to other tokens.
+    is_admin: bool,
     /// Stores that the caller may use; all if `None`.
     stores: Option<Arc<Stores>>,
 }
@@ -97,6 +103,7 @@ pub(crate) struct Parts {
     pub(crate) budget: Budget,
     pub(crate) bounds: RunBounds,
     pub(crate) clients: ClientBounds,
+    pub(crate) module_owners: bool,
     pub(crate) messages: SyncSender<Message>,
     pub(crate) owner: Mutex<Option<JoinHandle<()>>>,
     pub(crate) view: watch::Receiver<Arc<View>>,
@@ -122,7 +129,7 @@ pub(crate) struct Parts {
 
 impl Default for RunsCaller {
     fn default() -> Self {
-        Self { client: ClientId::default(), token: OPERATOR.into(), stores: None }
+        Self { client: ClientId::default(), token: OPERATOR.into(), is_admin: true, stores: None }
     }
 }
 
@@ -135,6 +142,7 @@ impl RunsSettings {
             sandbox: SandboxSettings::default(),
             bounds: RunBounds::default(),
             clients: ClientBounds::default(),
+            module_owners: true,
             disk_bytes: None,
             trial_time: TRIAL_TIME,
         }
@@ -144,8 +152,17 @@ impl RunsSettings {
 impl Runs {
     /// Opens the data directory and starts the owner thread. Storage reads run on `runtime`, which must outlive this handle.
     pub fn open(runtime: &Handle, settings: RunsSettings) -> Result<Self, OpenError> {
-        let RunsSettings { data_dir, stores, budget, sandbox, bounds, clients, disk_bytes, trial_time } =
-            settings;
+        let RunsSettings {
+            data_dir,
+            stores,
+            budget,
+            sandbox,
+            bounds,
+            clients,
+            module_owners,
+            disk_bytes,
+            trial_time,
+        } = settings;
         let unusable = |path: &PathBuf, source| OpenError::Unusable { path: path.clone(), source };
         fs::DirBuilder::new()
             .recursive(true)
@@ -186,6 +203,7 @@ impl Runs {
             budget,
             bounds,
             clients,
+            module_owners,
             messages,
             owner: Mutex::new(Some(owner)),
             view,
@@ -213,10 +231,11 @@ impl Runs {
         Self(self.0.clone(), RunsCaller { client, ..self.1.clone() })
     }
 
-    /// Returns a handle for the holder of the token with this name. Keys of submissions belong to this token.
+    /// Returns a handle for the holder of the token with this name. Keys of submissions and names of modules belong to this token;
+    /// an admin may also upload modules with names of other tokens.
     #[must_use]
-    pub fn for_token(&self, name: &Arc<str>) -> Self {
-        Self(self.0.clone(), RunsCaller { token: name.clone(), ..self.1.clone() })
+    pub fn for_token(&self, name: &Arc<str>, is_admin: bool) -> Self {
+        Self(self.0.clone(), RunsCaller { token: name.clone(), is_admin, ..self.1.clone() })
     }
 
     pub(crate) fn downgraded(&self) -> WeakRuns {
@@ -226,6 +245,13 @@ impl Runs {
     /// Name of the caller's token.
     pub(crate) fn token(&self) -> &str {
         &self.1.token
+    }
+
+    /// Caller as the uploader of a module.
+    pub(crate) fn uploader(&self) -> Uploader {
+        let RunsCaller { token, is_admin, .. } = &self.1;
+        let token = (**token != *ANYONE).then(|| token.clone());
+        Uploader { token, is_free: *is_admin || !self.0.module_owners }
     }
 
     pub(crate) fn client(&self) -> &ClientId {

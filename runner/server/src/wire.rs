@@ -329,6 +329,9 @@ pub struct ModuleSummary {
     pub aliases: BTreeMap<String, u32>,
     /// Number of runs that used any of the versions.
     pub runs: u64,
+    /// Name of the token that alone, besides admins, may upload further versions; `null` for a module that is part of the program, and
+    /// for a name that belongs to no token.
+    pub owner: Option<String>,
 }
 
 /// Module with all its versions.
@@ -338,6 +341,9 @@ pub struct ModuleDetail {
     pub name: String,
     /// Version numbers by alias.
     pub aliases: BTreeMap<String, u32>,
+    /// Name of the token that alone, besides admins, may upload further versions; `null` for a module that is part of the program, and
+    /// for a name that belongs to no token.
+    pub owner: Option<String>,
     /// Versions of the module, newest first.
     pub versions: Vec<ModuleVersion>,
 }
@@ -673,9 +679,9 @@ pub struct AuditEntry {
     pub at: String,
     /// Name of the token that was used: `operator` for the server's own token, `anyone` if the server requires no token.
     pub token: String,
-    /// Address of the client, or of its proxy.
+    /// Address of the client, or of its proxy; empty for `own_module`, which follows from an upload with an entry of its own.
     pub address: String,
-    /// Id of the operation, e.g. `delete_run`.
+    /// Id of the operation, e.g. `delete_run`, or `own_module`: the name of a module had no owner, and belongs to the token from then on.
     pub action: String,
     /// Path and query of the request beneath the API; for a new resource, also the path of the resource.
     pub target: String,

@@ -72,7 +72,8 @@ pub(super) fn routes(api: &mut ApiRouter) {
     api.route("GET /modules", "List modules, by name", list_modules);
     api.route("POST /modules", "Upload a module", upload_module)
         .description(
-            "The name comes from the module's manifest. Bytes that are stored already create no new version.",
+            "The name comes from the module's manifest, and belongs to the token that uploads it first: further versions of others are \
+             refused with 403, unless they have the role `admin`. Bytes that are stored already create no new version.",
         )
         .answer::<ModuleUpload>(200)
         .answer::<ModuleUpload>(201);

@@ -2,6 +2,7 @@
 //! answer.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use penstock_pipeline::{STD_VERSION, StdModule};
 use penstock_types::run::RunId;
@@ -13,6 +14,16 @@ use super::query::{self, PageQuery, all, first, like};
 use super::runs::now;
 use crate::wire::ModuleVersion;
 
+/// Statement that sets the owners of names in a history of an earlier version, which stored none: the token of the last upload in
+/// the audit log. `anyone` is no token.
+pub(crate) const FILL_OWNERS: &str = "
+    UPDATE module_names SET owner = nullif(last.token, 'anyone') FROM (
+        SELECT substr(made, 1, instr(made, '/versions/') - 1) AS name, token, max(number) FROM (
+            SELECT substr(target, instr(target, ' -> modules/') + 12) AS made, token, number FROM audit
+            WHERE action = 'upload_module' AND status = 201 AND instr(target, ' -> modules/') > 0
+        ) GROUP BY 1
+    ) AS last WHERE last.name = module_names.name;
+";
 /// Maximum number of live runs that are listed for a version.
 const MAX_IN_USE: usize = 100;
 
@@ -28,22 +39,69 @@ pub(crate) enum ModuleRemoval {
     InUse(RunId),
 }
 
-/// Registers a module as the next version of its name; if the same bytes are already registered, their version stays. Returns the
-/// number of the version, true if the version is new, and the digest of the previous version.
+/// Token on whose behalf a module is uploaded.
+#[derive(Clone, Debug)]
+pub(crate) struct Uploader {
+    /// Name of the token; `None` on a server that requires no token.
+    pub(crate) token: Option<Arc<str>>,
+    /// True if the token may upload versions of all names, whoever owns them.
+    pub(crate) is_free: bool,
+}
+
+/// Result of the registration of a module.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ModuleInsertion {
+    Registered {
+        version: u32,
+        /// False if the same bytes were registered before.
+        created: bool,
+        /// Digest of the version before this one.
+        previous: Option<String>,
+        /// True if the name had no owner and belongs to the uploader from now on, although the uploader did not create it.
+        took_name: bool,
+    },
+    /// Nothing was registered, because the name belongs to the token with this name.
+    OwnedBy(String),
+}
+
+impl Uploader {
+    /// Returns the owner of a name if it keeps this token from uploading a version of it.
+    pub(crate) fn refused_by(&self, connection: &Connection, name: &str) -> Result<Option<String>, HistoryError> {
+        let owner = owner(connection, name)?;
+        Ok(owner.filter(|owner| !self.is_free && self.token.as_deref() != Some(owner)))
+    }
+}
+
+/// Name of the token to which the name of a module belongs; `None` if the name is unknown, or belongs to no token.
+pub(crate) fn owner(connection: &Connection, name: &str) -> Result<Option<String>, HistoryError> {
+    Ok(first::<Option<String>>(connection, "SELECT owner FROM module_names WHERE name = ?1", [name])?.flatten())
+}
+
+/// Registers a module as the next version of its name, which belongs to the uploader if it is new; if the same bytes are already
+/// registered, their version stays.
 pub(crate) fn insert(
     transaction: &Transaction<'_>,
     report: &ModuleReport,
     alias: Option<&str>,
-) -> Result<(u32, bool, Option<String>), HistoryError> {
+    by: &Uploader,
+) -> Result<ModuleInsertion, HistoryError> {
     let name = &report.manifest.name;
     let known = first(transaction, "SELECT version FROM modules WHERE digest = ?1", [&report.digest])?;
+    let mut took_name = false;
     let version = match known {
         Some(version) => version,
         None => {
+            if let Some(owner) = by.refused_by(transaction, name)? {
+                return Ok(ModuleInsertion::OwnedBy(owner));
+            }
+            if !by.is_free {
+                let take = "UPDATE module_names SET owner = ?2 WHERE name = ?1 AND owner IS NULL";
+                took_name = transaction.execute(take, params![name, by.token])? > 0;
+            }
             let version: u32 = transaction.query_row(
-                "INSERT INTO module_names (name, last_version) VALUES (?1, 1) \
+                "INSERT INTO module_names (name, last_version, owner) VALUES (?1, 1, ?2) \
                  ON CONFLICT (name) DO UPDATE SET last_version = last_version + 1 RETURNING last_version",
-                [name],
+                params![name, by.token],
                 |row| row.get(0),
             )?;
             transaction.execute(
@@ -61,7 +119,7 @@ pub(crate) fn insert(
         "SELECT digest FROM modules WHERE name = ?1 AND version < ?2 ORDER BY version DESC LIMIT 1",
         params![name, version],
     )?;
-    Ok((version, known.is_none(), previous))
+    Ok(ModuleInsertion::Registered { version, created: known.is_none(), previous, took_name })
 }
 
 /// Sets an alias to a version; returns false if there is no such version.

@@ -37,6 +37,7 @@ impl Kind for RunsError {
             Self::Refused(_) => "refused",
             Self::TooLarge { .. } => "too-large",
             Self::Conflict(_) => "conflict",
+            Self::NotOwner { .. } => "not-owner",
             Self::Differs(_) => "differs",
             Self::KeyReused => "key-reused",
             Self::QueueFull { .. } => "queue-full",

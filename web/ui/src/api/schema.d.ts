@@ -106,7 +106,7 @@ export interface paths {
         put?: never;
         /**
          * Upload a module
-         * @description The name comes from the module's manifest. Bytes that are stored already create no new version.
+         * @description The name comes from the module's manifest, and belongs to the token that uploads it first: further versions of others are refused with 403, unless they have the role `admin`. Bytes that are stored already create no new version.
          */
         post: operations["upload_module"];
         delete?: never;
@@ -966,9 +966,9 @@ export interface components {
             at: string;
             /** @description Name of the token that was used: `operator` for the server's own token, `anyone` if the server requires no token. */
             token: string;
-            /** @description Address of the client, or of its proxy. */
+            /** @description Address of the client, or of its proxy; empty for `own_module`, which follows from an upload with an entry of its own. */
             address: string;
-            /** @description Id of the operation, e.g. `delete_run`. */
+            /** @description Id of the operation, e.g. `delete_run`, or `own_module`: the name of a module had no owner, and belongs to the token from then on. */
             action: string;
             /** @description Path and query of the request beneath the API; for a new resource, also the path of the resource. */
             target: string;
@@ -1041,6 +1041,8 @@ export interface components {
              * @description Number of runs that used any of the versions.
              */
             runs: number;
+            /** @description Name of the token that alone, besides admins, may upload further versions; `null` for a module that is part of the program, and for a name that belongs to no token. */
+            owner?: string | null;
         };
         /** @description Version of a module. The bytes of a version never change. */
         ModuleVersion: {
@@ -1184,6 +1186,8 @@ export interface components {
             aliases: {
                 [key: string]: number;
             };
+            /** @description Name of the token that alone, besides admins, may upload further versions; `null` for a module that is part of the program, and for a name that belongs to no token. */
+            owner?: string | null;
             /** @description Versions of the module, newest first. */
             versions: components["schemas"]["ModuleVersion"][];
         };
