@@ -116,7 +116,10 @@ mod tests {
         let of_reader = [issue(&issued, READER), issue(&issued, READER)];
         let other = issue(&issued, [3; 32]);
         let new = issue(&issued, [4; 32]);
-        assert_eq!((valid(&issued, &of_reader[..1]), valid(&issued, &[first, of_reader[1], other, new])), (0, 4));
+        assert_eq!(
+            (valid(&issued, &of_reader[..1]), valid(&issued, &[first, of_reader[1], other, new])),
+            (0, 4)
+        );
         let newer = issue(&issued, [4; 32]);
         assert_eq!((valid(&issued, &[new]), valid(&issued, &[first, of_reader[1], other, newer])), (0, 4));
     }

@@ -93,7 +93,8 @@ impl Runs {
                 "`for_s` must be a number of seconds above 0 and at most a year".to_owned(),
             ));
         }
-        let repeat = idempotency_key.map(|key| repeat((self.token(), key), &document, for_s, &tags)).transpose()?;
+        let repeat =
+            idempotency_key.map(|key| repeat((self.token(), key), &document, for_s, &tags)).transpose()?;
         if let Some(known) = self.repeated(repeat.as_ref()).await? {
             return Ok(known);
         }

@@ -334,7 +334,7 @@ pub struct ModuleSummary {
     pub owner: Option<String>,
 }
 
-/// Module with all its versions.
+/// Module with a page of its versions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModuleDetail {
     /// Name of the module.
@@ -344,8 +344,22 @@ pub struct ModuleDetail {
     /// Name of the token that alone, besides admins, may upload further versions; `null` for a module that is part of the program, and
     /// for a name that belongs to no token.
     pub owner: Option<String>,
-    /// Versions of the module, newest first.
+    /// Versions of the module on this page, newest first.
     pub versions: Vec<ModuleVersion>,
+    /// Cursor of the next page of versions; `null` at the end of the list.
+    pub next: Option<String>,
+}
+
+/// Page of the versions of a module.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VersionQuery {
+    /// Cursor of the page: `next` of the previous page; the first page if missing.
+    pub cursor: Option<String>,
+    /// Maximum number of versions; 50 if missing, 200 at most.
+    #[serde(default, deserialize_with = "at_most::<MAX_LIMIT, _>")]
+    #[schemars(range(min = 1, max = MAX_LIMIT))]
+    pub limit: Option<u32>,
 }
 
 /// Version of a module. The bytes of a version never change.

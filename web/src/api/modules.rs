@@ -6,7 +6,7 @@ use penstock_pipeline::ModuleReport;
 use penstock_pipeline::trial::TrialReport;
 use penstock_server::{
     Draft, ModuleContent, ModuleDetail, ModuleQuery, ModuleSummary, ModuleUpload, ModuleVersion, Page,
-    TryRequest,
+    TryRequest, VersionQuery,
 };
 use penstock_types::spec::JsonBounds;
 use schemars::JsonSchema;
@@ -78,7 +78,7 @@ pub(super) fn routes(api: &mut ApiRouter) {
         .answer::<ModuleUpload>(200)
         .answer::<ModuleUpload>(201);
     api.route("POST /modules/inspect", "Inspect a module without storing it", inspect_module);
-    api.route("GET /modules/{name}", "Show a module's versions and aliases", show_module);
+    api.route("GET /modules/{name}", "Show a module's aliases and versions, newest first", show_module);
     api.route("GET /modules/{name}/versions/{version}", "Show one version of a module", show_version);
     api.route(
         "DELETE /modules/{name}/versions/{version}",
@@ -139,8 +139,12 @@ async fn received(app: &App, mut pieces: BodyPieces) -> ApiResult<Draft> {
     Ok(draft?)
 }
 
-async fn show_module(app: App, InPath(path): InPath<NamePath>) -> ApiResult<Json<ModuleDetail>> {
-    Ok(Json(app.runs.module(&path.name).await?))
+async fn show_module(
+    app: App,
+    InPath(path): InPath<NamePath>,
+    InQuery(query): InQuery<VersionQuery>,
+) -> ApiResult<Json<ModuleDetail>> {
+    Ok(Json(app.runs.module(&path.name, query).await?))
 }
 
 async fn show_version(app: App, InPath(path): InPath<VersionPath>) -> ApiResult<Json<ModuleVersion>> {

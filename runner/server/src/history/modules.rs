@@ -14,16 +14,6 @@ use super::query::{self, PageQuery, all, first, like};
 use super::runs::now;
 use crate::wire::ModuleVersion;
 
-/// Statement that sets the owners of names in a history of an earlier version, which stored none: the token of the last upload in
-/// the audit log. `anyone` is no token.
-pub(crate) const FILL_OWNERS: &str = "
-    UPDATE module_names SET owner = nullif(last.token, 'anyone') FROM (
-        SELECT substr(made, 1, instr(made, '/versions/') - 1) AS name, token, max(number) FROM (
-            SELECT substr(target, instr(target, ' -> modules/') + 12) AS made, token, number FROM audit
-            WHERE action = 'upload_module' AND status = 201 AND instr(target, ' -> modules/') > 0
-        ) GROUP BY 1
-    ) AS last WHERE last.name = module_names.name;
-";
 /// Maximum number of live runs that are listed for a version.
 const MAX_IN_USE: usize = 100;
 
@@ -66,7 +56,11 @@ pub(crate) enum ModuleInsertion {
 
 impl Uploader {
     /// Returns the owner of a name if it keeps this token from uploading a version of it.
-    pub(crate) fn refused_by(&self, connection: &Connection, name: &str) -> Result<Option<String>, HistoryError> {
+    pub(crate) fn refused_by(
+        &self,
+        connection: &Connection,
+        name: &str,
+    ) -> Result<Option<String>, HistoryError> {
         let owner = owner(connection, name)?;
         Ok(owner.filter(|owner| !self.is_free && self.token.as_deref() != Some(owner)))
     }
@@ -74,7 +68,8 @@ impl Uploader {
 
 /// Name of the token to which the name of a module belongs; `None` if the name is unknown, or belongs to no token.
 pub(crate) fn owner(connection: &Connection, name: &str) -> Result<Option<String>, HistoryError> {
-    Ok(first::<Option<String>>(connection, "SELECT owner FROM module_names WHERE name = ?1", [name])?.flatten())
+    Ok(first::<Option<String>>(connection, "SELECT owner FROM module_names WHERE name = ?1", [name])?
+        .flatten())
 }
 
 /// Registers a module as the next version of its name, which belongs to the uploader if it is new; if the same bytes are already
@@ -251,15 +246,26 @@ pub(crate) fn find(
     }))
 }
 
-/// Returns the versions of a module, newest first; empty if there is no such module.
-pub(crate) fn versions(connection: &Connection, name: &str) -> Result<Vec<ModuleVersion>, HistoryError> {
-    let query = "SELECT version FROM modules WHERE name = ?1 ORDER BY version DESC";
-    let numbers: Vec<u32> = match StdModule::find(name) {
-        Some(_) => vec![STD_VERSION],
-        None => all(connection, query, [name])?,
+/// Returns the versions of a module with numbers below `before`, newest first, and true if there are more.
+pub(crate) fn versions(
+    connection: &Connection,
+    name: &str,
+    before: Option<u32>,
+    limit: u32,
+) -> Result<(Vec<ModuleVersion>, bool), HistoryError> {
+    let (numbers, more) = match StdModule::find(name) {
+        Some(_) => (vec![STD_VERSION], false),
+        None => PageQuery::default()
+            .with("name = ?", Some(name.to_owned()))
+            .with("version < ?", before)
+            .read(connection, ("module", "version FROM modules", "version DESC"), limit, |row| {
+                Ok(Ok(row.get(0)?))
+            })?,
     };
     let found = numbers.into_iter().map(|number| undamaged("module", Ok(find(connection, name, number))));
-    found.filter_map(|found| found.map(Option::flatten).transpose()).collect()
+    let found: Result<Vec<_>, HistoryError> =
+        found.filter_map(|found| found.map(Option::flatten).transpose()).collect();
+    Ok((found?, more))
 }
 
 pub(crate) fn aliases(connection: &Connection, name: &str) -> Result<BTreeMap<String, u32>, HistoryError> {

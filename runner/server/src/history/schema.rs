@@ -2,7 +2,6 @@
 
 use rusqlite::Connection;
 
-use super::modules::FILL_OWNERS;
 use super::runs::{CHANGING, FILL_VERDICTS, TAGS};
 
 /// Application id that marks the file as a history of Penstock: `PSTK`.
@@ -152,6 +151,17 @@ const RESUME: &str = "
     ALTER TABLE runs ADD COLUMN resumes TEXT;
 ";
 
+/// Statement that sets the owners of names in a history of an earlier version, which stored none: the token of the last upload in
+/// the audit log. `anyone` is no token.
+const FILL_OWNERS: &str = "
+    UPDATE module_names SET owner = nullif(last.token, 'anyone') FROM (
+        SELECT substr(made, 1, instr(made, '/versions/') - 1) AS name, token, max(number) FROM (
+            SELECT substr(target, instr(target, ' -> modules/') + 12) AS made, token, number FROM audit
+            WHERE action = 'upload_module' AND status = 201 AND instr(target, ' -> modules/') > 0
+        ) GROUP BY 1
+    ) AS last WHERE last.name = module_names.name;
+";
+
 /// Version of the schema that this program reads and writes.
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
 
@@ -272,10 +282,13 @@ mod tests {
             )
             .unwrap();
         }
+        let owner = |file: &Connection, name: &str| -> Option<String> {
+            file.query_row("SELECT owner FROM module_names WHERE name = ?1", [name], |row| row.get(0)).unwrap()
+        };
         // The log decides once; later entries change no owner.
         for _ in 0..2 {
             assert_eq!(migrate(&mut file).unwrap(), Found::Ready);
-            let owners = names.map(|name| super::super::modules::owner(&file, name).unwrap());
+            let owners = names.map(|name| owner(&file, name));
             let expected = [Some("ci"), Some("upper"), None, Some("operator"), Some("runner"), None, None];
             assert_eq!(owners, expected.map(|owner| owner.map(str::to_owned)));
             let late = "INSERT INTO audit (at, token, address, action, target, status) \

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use penstock_server::{ANYONE, AuditQuery, ModuleQuery, ModuleUpload, OPERATOR, Runs, RunsError};
+use penstock_server::{
+    ANYONE, AuditQuery, ModuleQuery, ModuleUpload, OPERATOR, Runs, RunsError, VersionQuery,
+};
 use tokio::task::JoinSet;
 
 use crate::support::{Kind, guest, open, open_with, stores};
@@ -28,7 +30,7 @@ async fn upload(runs: &Runs, number: u8) -> Result<ModuleUpload, RunsError> {
 async fn owner(runs: &Runs) -> Option<String> {
     let listed = runs.modules(ModuleQuery { text: Some("batch".to_owned()), ..ModuleQuery::default() });
     let owner = listed.await.unwrap().items[0].owner.clone();
-    assert_eq!(runs.module("batch").await.unwrap().owner, owner);
+    assert_eq!(runs.module("batch", VersionQuery::default()).await.unwrap().owner, owner);
     owner
 }
 
@@ -48,7 +50,10 @@ async fn only_the_first_token_and_admins_upload_versions_of_a_name() {
     let refused = upload(&other, 2).await.unwrap_err();
     assert_eq!(refused.kind(), "not-owner");
     let told = refused.to_string();
-    assert!(["`batch`", "the token `ci`", "`admin`", "`module_owners`"].iter().all(|word| told.contains(word)), "{told}");
+    assert!(
+        ["`batch`", "the token `ci`", "`admin`", "`module_owners`"].iter().all(|word| told.contains(word)),
+        "{told}"
+    );
     assert_eq!(std::fs::read_dir(data.join("modules/sha256")).unwrap().count(), 1, "nothing is left of it");
     assert_eq!(std::fs::read_dir(data.join("modules/drafts")).unwrap().count(), 0);
     // Bytes that are stored already change nothing, whoever sends them.

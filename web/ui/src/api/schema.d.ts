@@ -139,7 +139,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show a module's versions and aliases */
+        /** Show a module's aliases and versions, newest first */
         get: operations["show_module"];
         put?: never;
         post?: never;
@@ -1178,7 +1178,7 @@ export interface components {
             /** @description Digest of the version before this one; `null` for the first version. */
             previous?: string | null;
         };
-        /** @description Module with all its versions. */
+        /** @description Module with a page of its versions. */
         ModuleDetail: {
             /** @description Name of the module. */
             name: string;
@@ -1188,8 +1188,10 @@ export interface components {
             };
             /** @description Name of the token that alone, besides admins, may upload further versions; `null` for a module that is part of the program, and for a name that belongs to no token. */
             owner?: string | null;
-            /** @description Versions of the module, newest first. */
+            /** @description Versions of the module on this page, newest first. */
             versions: components["schemas"]["ModuleVersion"][];
+            /** @description Cursor of the next page of versions; `null` at the end of the list. */
+            next?: string | null;
         };
         /** @description Trial of a module on a few samples. Exactly one of `samples` and `from` is required. */
         TryRequest: {
@@ -5908,7 +5910,12 @@ export interface operations {
     };
     show_module: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Cursor of the page: `next` of the previous page; the first page if missing. */
+                cursor?: string;
+                /** @description Maximum number of versions; 50 if missing, 200 at most. */
+                limit?: number;
+            };
             header?: never;
             path: {
                 /** @description Name of the module. */
@@ -5918,7 +5925,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Module with all its versions. */
+            /** @description Module with a page of its versions. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6087,7 +6094,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Module with all its versions. */
+            /** @description Module with a page of its versions. */
             200: {
                 headers: {
                     [name: string]: unknown;
