@@ -3,13 +3,10 @@ use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use penstock_server::{ANYONE, Runs};
+use penstock_server::{ANYONE, Runs, SharedAmount};
 use penstock_types::config::{GateBounds, RunBounds};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::answer::LargeAnswers;
-use crate::body::ByteBudget;
 use crate::client::client;
 use crate::guard::RequestGuard;
 use crate::settings::ServeLimits;
@@ -24,10 +21,12 @@ pub(crate) struct App {
     /// Bounds of modules, which `/system` shows and the registry enforces.
     pub(crate) modules: Arc<GateBounds>,
     pub(crate) bounds: RunBounds,
-    /// Permits of open event streams.
-    pub(crate) streams: Arc<Semaphore>,
-    pub(crate) rooms: ByteBudget,
-    pub(crate) answers: LargeAnswers,
+    /// Number of open event streams.
+    pub(crate) streams: SharedAmount,
+    /// Memory of request bodies.
+    pub(crate) rooms: SharedAmount,
+    /// Memory of answers and of event streams.
+    pub(crate) answers: SharedAmount,
     /// Cancelled when the server shuts down, which ends event streams.
     pub(crate) ending: CancellationToken,
     pub(crate) started: ServerStart,

@@ -27,6 +27,7 @@ use crate::feed::Feed;
 use crate::history::History;
 use crate::history::modules::Uploader;
 use crate::live::{LiveRun, Totals};
+use crate::memory::{HeldAmount, SharedAmount};
 use crate::owner::{Message, Owner, Shutdown, View};
 use crate::private;
 use crate::turns::{Place, Turns};
@@ -41,6 +42,8 @@ const MESSAGES: usize = 1024;
 const CHECKS: u64 = 2;
 /// Maximum time that a request waits for a permit.
 const TURN: Duration = Duration::from_secs(10);
+/// Maximum number of large answers that are made at a time; one client gets two.
+const LARGE_ANSWERS: u64 = 3;
 /// Maximum number of modules that are tried at a time.
 const TRIALS: u64 = 2;
 /// Default time limit of a trial.
@@ -93,6 +96,8 @@ struct RunsCaller {
     is_admin: bool,
     /// Stores that the caller may use; all if `None`.
     stores: Option<Arc<Stores>>,
+    /// Memory of the answer to the caller, which grows before a large answer is made; not counted if `None`.
+    room: Option<Arc<HeldAmount>>,
 }
 
 #[derive(Debug)]
@@ -116,6 +121,7 @@ pub(crate) struct Parts {
     pub(crate) open: Turns,
     /// Serializes submissions with an idempotency key. A repeated submission whose run is found at once needs no permit.
     pub(crate) keyed: Turns,
+    pub(crate) answers: Turns,
     pub(crate) trials: Turns,
     pub(crate) checks: Turns,
     pub(crate) trial_time: Duration,
@@ -129,7 +135,7 @@ pub(crate) struct Parts {
 
 impl Default for RunsCaller {
     fn default() -> Self {
-        Self { client: ClientId::default(), token: OPERATOR.into(), is_admin: true, stores: None }
+        Self { client: ClientId::default(), token: OPERATOR.into(), is_admin: true, stores: None, room: None }
     }
 }
 
@@ -213,6 +219,7 @@ impl Runs {
             places: places(bounds.queued.get().into()),
             open: Turns::new(Shares::of_parts(clients.runs.map_or(u64::MAX, |runs| runs.get().into()))),
             keyed: places(1),
+            answers: places(LARGE_ANSWERS),
             trials: places(TRIALS),
             checks: places(CHECKS),
             trial_time,
@@ -238,6 +245,27 @@ impl Runs {
         Self(self.0.clone(), RunsCaller { token: name.clone(), is_admin, ..self.1.clone() })
     }
 
+    /// Returns a handle whose large answers are made in this room.
+    #[must_use]
+    pub fn within(&self, room: Arc<HeldAmount>) -> Self {
+        Self(self.0.clone(), RunsCaller { room: Some(room), ..self.1.clone() })
+    }
+
+    /// Memory of the answer that the handle makes.
+    pub(crate) fn room(&self) -> Option<Arc<HeldAmount>> {
+        self.1.room.clone()
+    }
+
+    /// Amount that all clients share as they share the budget of runs.
+    pub fn shared(&self, whole: u64) -> SharedAmount {
+        SharedAmount::new(whole, self.0.clients.share_percent)
+    }
+
+    /// Waits for the client's turn to make a large answer.
+    pub async fn turn_to_answer(&self) -> Result<Place, RunsError> {
+        turn(&self.0.answers, self.client(), "large answers").await
+    }
+
     pub(crate) fn downgraded(&self) -> WeakRuns {
         WeakRuns(Arc::downgrade(&self.0), self.1.clone())
     }
@@ -254,7 +282,8 @@ impl Runs {
         Uploader { token, is_free: *is_admin || !self.0.module_owners }
     }
 
-    pub(crate) fn client(&self) -> &ClientId {
+    /// Client for which the handle acts.
+    pub fn client(&self) -> &ClientId {
         &self.1.client
     }
 

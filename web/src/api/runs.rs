@@ -140,7 +140,9 @@ async fn delete_run(app: App, InPath(path): InPath<RunPath>) -> ApiResult<NoCont
 }
 
 async fn show_spec(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Response> {
-    app.answers.send_json(async { Ok(app.runs.spec(&path.id).await?) }).await
+    let answer = app.large_answer().await?;
+    let spec = answer.runs.spec(&path.id).await?;
+    answer.json(spec).await
 }
 
 async fn stop_run(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Json<RunDetail>> {
