@@ -11,6 +11,7 @@ mod codes;
 mod extract;
 mod guard;
 mod issued;
+mod linger;
 mod metrics;
 mod openapi;
 mod pages;
