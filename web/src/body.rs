@@ -106,8 +106,8 @@ impl BodyPieces {
         }
     }
 
-    /// Reads a whole JSON body with at most `most_nodes` names and values into `room`, which is empty. The memory for parsing is reserved as bytes arrive, so
-    /// that a client cannot reserve memory by `Content-Length` alone.
+    /// Reads a whole JSON body with at most `most_nodes` names and values into `room`, which is empty. The memory for parsing is
+    /// reserved as bytes arrive, so that a client cannot reserve memory by `Content-Length` alone.
     pub(crate) async fn whole_json(
         mut self,
         room: HeldAmount,
@@ -122,7 +122,7 @@ impl BodyPieces {
             }
             if !room.grow(beyond_small(size.memory_bytes() as u64)) {
                 return Err(ApiError::busy(
-                    "the requests of this and of other clients fill the server's memory for request bodies; try again later",
+                    "requests of this and other clients fill the server's memory for request bodies; try again later",
                     5,
                 ));
             }

@@ -120,7 +120,7 @@ mod tests {
         let own = read.clone();
         let pieces = stream::iter(0..count).map(move |_| {
             own.fetch_add(1, Ordering::Relaxed);
-            Ok::<_, Infallible>(vec![0; 1 << 20])
+            Ok::<_, Infallible>(vec![0_u8; 1 << 20])
         });
         (Body::from_stream(pieces), read)
     }

@@ -22,8 +22,8 @@ pub enum RunsError {
     Conflict(String),
     /// The name of a module belongs to another token.
     #[error(
-        "the module name `{name}` belongs to the token `{owner}`; upload with this token or with the role `admin`, give the module another name, or set \
-         `module_owners` to false in the server's configuration"
+        "the module name `{name}` belongs to the token `{owner}`; upload with this token or with the role `admin`, give the module another \
+         name, or set `module_owners` to false in the server's configuration"
     )]
     NotOwner { name: String, owner: String },
     /// Parts of a run that is to be resumed differ now.

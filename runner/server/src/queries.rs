@@ -357,7 +357,10 @@ mod tests {
             all.too_many(&layout, 5_000, "points"),
             "5000 points of 255 stages and 257 queues are 2560000 records, but a response with these figures has at most 149796"
         );
-        assert!(Records::of(&layout, 1).most_buckets() > 2 * all.most_buckets(), "fewer figures leave room for more");
+        assert!(
+            Records::of(&layout, 1).most_buckets() > 2 * all.most_buckets(),
+            "fewer figures leave room for more"
+        );
 
         // Two of the largest answers do not fit at a time, and a small one of another client does.
         let memory = SharedAmount::new(224 << 20, Percent::default());

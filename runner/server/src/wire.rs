@@ -329,8 +329,7 @@ pub struct ModuleSummary {
     pub aliases: BTreeMap<String, u32>,
     /// Number of runs that used any of the versions.
     pub runs: u64,
-    /// Name of the token that alone, besides admins, may upload further versions; `null` for a module that is part of the program, and
-    /// for a name that belongs to no token.
+    /// Name of the token that alone, besides admins, may upload further versions; `null` if the name belongs to no token.
     pub owner: Option<String>,
 }
 
@@ -341,8 +340,7 @@ pub struct ModuleDetail {
     pub name: String,
     /// Version numbers by alias.
     pub aliases: BTreeMap<String, u32>,
-    /// Name of the token that alone, besides admins, may upload further versions; `null` for a module that is part of the program, and
-    /// for a name that belongs to no token.
+    /// Name of the token that alone, besides admins, may upload further versions; `null` if the name belongs to no token.
     pub owner: Option<String>,
     /// Versions of the module on this page, newest first.
     pub versions: Vec<ModuleVersion>,
@@ -695,7 +693,7 @@ pub struct AuditEntry {
     pub token: String,
     /// Address of the client, or of its proxy; empty for `own_module`, which follows from an upload with an entry of its own.
     pub address: String,
-    /// Id of the operation, e.g. `delete_run`, or `own_module`: the name of a module had no owner, and belongs to the token from then on.
+    /// Id of the operation, e.g. `delete_run`, or `own_module` if a token got the name of a module that had no owner.
     pub action: String,
     /// Path and query of the request beneath the API; for a new resource, also the path of the resource.
     pub target: String,

@@ -15,7 +15,8 @@ const GRACE: Duration = Duration::from_secs(60);
 /// Minimum rate of a transfer, in bytes per second.
 pub(super) const MIN_RATE: u64 = 16 << 10;
 
-/// Reader that fails if bytes arrive, or leave, below the minimum rate, and shows its progress on standard error: a bar on a terminal, a line every few seconds elsewhere.
+/// Reader that fails if bytes arrive, or leave, below the minimum rate, and shows its progress on standard error: a bar on a
+/// terminal, a line every few seconds elsewhere.
 pub(crate) struct Transfer<R> {
     inner: R,
     label: &'static str,

@@ -283,7 +283,8 @@ mod tests {
             .unwrap();
         }
         let owner = |file: &Connection, name: &str| -> Option<String> {
-            file.query_row("SELECT owner FROM module_names WHERE name = ?1", [name], |row| row.get(0)).unwrap()
+            file.query_row("SELECT owner FROM module_names WHERE name = ?1", [name], |row| row.get(0))
+                .unwrap()
         };
         // The log decides once; later entries change no owner.
         for _ in 0..2 {

@@ -204,7 +204,10 @@ fn a_number_that_is_too_large_is_refused_with_its_bound() {
     assert_eq!(weighted(json!(-1)), format!("{place} `-1`, expected a whole number, 0 or more"));
     let epochs = json!({ "source": { "range": { "count": 1, "epochs": 5_000_000_000_u64 } } });
     let told = faults(&epochs.to_string());
-    assert_eq!(told, "/source/range/epochs: found `5000000000`, expected a whole number from 1 to 4294967295");
+    assert_eq!(
+        told,
+        "/source/range/epochs: found `5000000000`, expected a whole number from 1 to 4294967295"
+    );
 }
 
 #[test]

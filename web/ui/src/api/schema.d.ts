@@ -968,7 +968,7 @@ export interface components {
             token: string;
             /** @description Address of the client, or of its proxy; empty for `own_module`, which follows from an upload with an entry of its own. */
             address: string;
-            /** @description Id of the operation, e.g. `delete_run`, or `own_module`: the name of a module had no owner, and belongs to the token from then on. */
+            /** @description Id of the operation, e.g. `delete_run`, or `own_module` if a token got the name of a module that had no owner. */
             action: string;
             /** @description Path and query of the request beneath the API; for a new resource, also the path of the resource. */
             target: string;
@@ -1041,7 +1041,7 @@ export interface components {
              * @description Number of runs that used any of the versions.
              */
             runs: number;
-            /** @description Name of the token that alone, besides admins, may upload further versions; `null` for a module that is part of the program, and for a name that belongs to no token. */
+            /** @description Name of the token that alone, besides admins, may upload further versions; `null` if the name belongs to no token. */
             owner?: string | null;
         };
         /** @description Version of a module. The bytes of a version never change. */
@@ -1186,7 +1186,7 @@ export interface components {
             aliases: {
                 [key: string]: number;
             };
-            /** @description Name of the token that alone, besides admins, may upload further versions; `null` for a module that is part of the program, and for a name that belongs to no token. */
+            /** @description Name of the token that alone, besides admins, may upload further versions; `null` if the name belongs to no token. */
             owner?: string | null;
             /** @description Versions of the module on this page, newest first. */
             versions: components["schemas"]["ModuleVersion"][];
