@@ -1,20 +1,16 @@
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use penstock_server::Runs;
+use penstock_server::{ANYONE, Runs, SharedAmount};
 use penstock_types::config::{GateBounds, RunBounds};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::answer::LargeAnswers;
-use crate::body::ByteBudget;
 use crate::client::client;
 use crate::guard::RequestGuard;
 use crate::settings::ServeLimits;
-use crate::tokens::Caller;
+use crate::tokens::{Caller, Role};
 
 /// State that handlers share.
 #[derive(Clone, Debug)]
@@ -25,10 +21,12 @@ pub(crate) struct App {
     /// Bounds of modules, which `/system` shows and the registry enforces.
     pub(crate) modules: Arc<GateBounds>,
     pub(crate) bounds: RunBounds,
-    /// Permits of open event streams.
-    pub(crate) streams: Arc<Semaphore>,
-    pub(crate) rooms: ByteBudget,
-    pub(crate) answers: LargeAnswers,
+    /// Number of open event streams.
+    pub(crate) streams: SharedAmount,
+    /// Memory of request bodies.
+    pub(crate) rooms: SharedAmount,
+    /// Memory of answers and of event streams.
+    pub(crate) answers: SharedAmount,
     /// Cancelled when the server shuts down, which ends event streams.
     pub(crate) ending: CancellationToken,
     pub(crate) started: ServerStart,
@@ -49,11 +47,18 @@ impl FromRequestParts<App> for App {
     async fn from_request_parts(parts: &mut Parts, app: &Self) -> Result<Self, Infallible> {
         let mut app = app.clone();
         app.runs = app.runs.for_client(client(&parts.extensions));
-        let none = BTreeSet::new();
-        if let Some(stores) =
-            Caller::of(&parts.extensions).map_or(Some(&none), |caller| caller.stores.as_deref())
-        {
-            app.runs = app.runs.limited_to(stores);
+        let stores = match Caller::of(&parts.extensions) {
+            Some(caller) => {
+                app.runs = app.runs.for_token(&caller.name, caller.role == Role::Admin);
+                caller.stores.clone()
+            }
+            None => {
+                app.runs = app.runs.for_token(&ANYONE.into(), false);
+                Some(Arc::default())
+            }
+        };
+        if let Some(stores) = stores {
+            app.runs = app.runs.limited_to(&stores);
         }
         Ok(app)
     }

@@ -1,14 +1,13 @@
 //! Request bodies, bounded in size, time and memory.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
+use penstock_server::HeldAmount;
 use penstock_types::spec::JsonSize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
 use crate::problem::{ApiError, ApiResult, ProblemKind};
@@ -16,8 +15,6 @@ use crate::settings::ServeLimits;
 
 /// Size up to which a body or a response does not count against a budget, in bytes.
 pub(crate) const SMALL_BYTES: usize = 64 << 10;
-/// Number of bytes that one permit of the semaphore of a budget represents.
-const UNIT: usize = 1 << 10;
 
 /// Reader of the chunks of a body, which counts the bytes as they arrive. `Content-Length` is used only to refuse large bodies
 /// early. `tower_http` can limit the size and pauses, but has neither a minimum rate nor a memory budget for all clients.
@@ -47,49 +44,9 @@ impl BodyPace {
     }
 }
 
-/// Memory budget shared by the documents, or by the responses, of all clients.
-#[derive(Clone, Debug)]
-pub(crate) struct ByteBudget(Arc<Semaphore>);
-
-/// Part of a budget that one document or response holds, released on drop.
-#[derive(Debug, Default)]
-pub(crate) struct HeldBytes(Option<OwnedSemaphorePermit>);
-
-impl ByteBudget {
-    pub(crate) fn new(bytes: usize) -> Self {
-        Self(Arc::new(Semaphore::new(bytes / UNIT)))
-    }
-}
-
-impl HeldBytes {
-    /// Reserves the bytes of a response; `None` if the budget has too few bytes left.
-    pub(crate) fn for_answer(rooms: &ByteBudget, bytes: usize) -> Option<Self> {
-        let mut room = Self::default();
-        room.grow(rooms, bytes).is_ok().then_some(room)
-    }
-
-    /// Grows the reservation to `bytes`. The first [`SMALL_BYTES`] need no reservation: the limit of connections bounds their
-    /// total.
-    fn grow(&mut self, rooms: &ByteBudget, bytes: usize) -> ApiResult<()> {
-        let held = self.0.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let wanting = bytes.saturating_sub(SMALL_BYTES).div_ceil(UNIT).saturating_sub(held);
-        if wanting == 0 {
-            return Ok(());
-        }
-        let taken =
-            u32::try_from(wanting).ok().and_then(|more| rooms.0.clone().try_acquire_many_owned(more).ok());
-        let Some(taken) = taken else {
-            return Err(ApiError::busy(
-                "other requests fill the server's memory for request bodies; try again later",
-                5,
-            ));
-        };
-        match &mut self.0 {
-            Some(held) => held.merge(taken),
-            None => self.0 = Some(taken),
-        }
-        Ok(())
-    }
+/// Part of a size that counts against a budget: the first [`SMALL_BYTES`] do not, because the limit of connections bounds their total.
+pub(crate) fn beyond_small(bytes: u64) -> u64 {
+    bytes.saturating_sub(SMALL_BYTES as u64)
 }
 
 impl BodyPieces {
@@ -149,21 +106,26 @@ impl BodyPieces {
         }
     }
 
-    /// Reads a whole JSON body with at most `most_nodes` names and values. The memory for parsing is reserved as bytes arrive, so
-    /// that a client cannot reserve memory by `Content-Length` alone.
+    /// Reads a whole JSON body with at most `most_nodes` names and values into `room`, which is empty. The memory for parsing is
+    /// reserved as bytes arrive, so that a client cannot reserve memory by `Content-Length` alone.
     pub(crate) async fn whole_json(
         mut self,
-        rooms: &ByteBudget,
+        room: HeldAmount,
         most_nodes: usize,
-    ) -> ApiResult<(Bytes, HeldBytes)> {
-        let (mut whole, mut room, mut size) = (BytesMut::new(), HeldBytes::default(), JsonSize::default());
+    ) -> ApiResult<(Bytes, HeldAmount)> {
+        let (mut whole, mut size) = (BytesMut::new(), JsonSize::default());
         while let Some(piece) = self.next().await? {
             size.add(&piece);
             if size.nodes() > most_nodes {
                 let detail = format!("{} may contain at most {most_nodes} names and values", self.what);
                 return Err(ApiError::new(ProblemKind::TOO_LARGE, detail));
             }
-            room.grow(rooms, size.memory_bytes())?;
+            if !room.grow(beyond_small(size.memory_bytes() as u64)) {
+                return Err(ApiError::busy(
+                    "requests of this and other clients fill the server's memory for request bodies; try again later",
+                    5,
+                ));
+            }
             whole.extend_from_slice(&piece);
         }
         Ok((whole.freeze(), room))
@@ -192,7 +154,16 @@ mod tests {
     use axum::response::IntoResponse;
     use futures::StreamExt;
 
+    use penstock_server::{ClientId, SharedAmount};
+    use penstock_types::spec::Percent;
+
     use super::*;
+
+    /// Part of one client of a budget of this size.
+    fn budget(bytes: u64) -> impl Fn() -> HeldAmount {
+        let memory = SharedAmount::new(bytes, Percent::default());
+        move || memory.part(&ClientId::default())
+    }
 
     fn pieces(body: Body, most: u64) -> BodyPieces {
         let pace = BodyPace {
@@ -209,12 +180,12 @@ mod tests {
 
     #[tokio::test]
     async fn bodies_held_at_the_same_time_share_one_budget() {
-        let rooms = ByteBudget::new(2 << 20);
-        let large = || pieces(Body::from(vec![0; 600 << 10]), 1 << 20).whole_json(&rooms, 0);
+        let rooms = budget(2 << 20);
+        let large = || pieces(Body::from(vec![0; 600 << 10]), 1 << 20).whole_json(rooms(), 0);
         let held = large().await.unwrap();
         assert_eq!(status(large().await), 503);
         let small = SMALL_BYTES / 2;
-        let (read, _) = pieces(Body::from(vec![0; small]), 1 << 20).whole_json(&rooms, 0).await.unwrap();
+        let (read, _) = pieces(Body::from(vec![0; small]), 1 << 20).whole_json(rooms(), 0).await.unwrap();
         assert_eq!(read.len(), small);
         drop(held);
         assert_eq!(large().await.unwrap().0.len(), 600 << 10);
@@ -222,8 +193,8 @@ mod tests {
 
     #[tokio::test]
     async fn memory_of_parsed_values_counts_against_the_budget() {
-        let rooms = ByteBudget::new(2 << 20);
-        let list = |values: usize| pieces(Body::from("[".repeat(values)), 1 << 20).whole_json(&rooms, 4_000);
+        let rooms = budget(2 << 20);
+        let list = |values: usize| pieces(Body::from("[".repeat(values)), 1 << 20).whole_json(rooms(), 4_000);
         assert_eq!(status(list(4_001).await), 413);
         // 4 KB of text need far more memory once parsed, so two of these bodies exceed the budget.
         let held = list(4_000).await.unwrap();
@@ -234,12 +205,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_disconnects_midway_releases_its_memory() {
-        let rooms = ByteBudget::new(2 << 20);
+        let rooms = budget(2 << 20);
         let came = Ok::<_, std::convert::Infallible>("[".repeat(4_000));
         let half = futures::stream::iter([came]).chain(futures::stream::pending());
-        let mut leaves = Box::pin(pieces(Body::from_stream(half), 1 << 20).whole_json(&rooms, 4_000));
+        let mut leaves = Box::pin(pieces(Body::from_stream(half), 1 << 20).whole_json(rooms(), 4_000));
         assert!(futures::poll!(leaves.as_mut()).is_pending());
-        let other = || pieces(Body::from("[".repeat(4_000)), 1 << 20).whole_json(&rooms, 4_000);
+        let other = || pieces(Body::from("[".repeat(4_000)), 1 << 20).whole_json(rooms(), 4_000);
         assert_eq!(status(other().await), 503);
         drop(leaves);
         other().await.unwrap();
@@ -247,10 +218,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_is_refused_once_it_exceeds_its_limit() {
-        let rooms = ByteBudget::new(1 << 20);
+        let rooms = budget(1 << 20);
         let endless = futures::stream::repeat_with(|| Ok::<_, std::convert::Infallible>(vec![0_u8; 1000]));
-        assert_eq!(status(pieces(Body::from_stream(endless), 5_000).whole_json(&rooms, 0).await), 413);
-        let exact = pieces(Body::from(vec![0; 5_000]), 5_000).whole_json(&rooms, 0).await.unwrap();
+        assert_eq!(status(pieces(Body::from_stream(endless), 5_000).whole_json(rooms(), 0).await), 413);
+        let exact = pieces(Body::from(vec![0; 5_000]), 5_000).whole_json(rooms(), 0).await.unwrap();
         assert_eq!(exact.0.len(), 5_000);
         let mut announced = HeaderMap::new();
         announced.insert(header::CONTENT_LENGTH, "5001".parse().unwrap());
@@ -260,7 +231,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stalled_body_times_out() {
-        let rooms = ByteBudget::new(1 << 20);
+        let rooms = budget(1 << 20);
         let now = Instant::now();
         let pace = |until, stall| BodyPace { until, stall, bytes_per_s: None };
         for pace in [pace(now, Duration::from_secs(60)), pace(now + Duration::from_secs(60), Duration::ZERO)]
@@ -268,7 +239,7 @@ mod tests {
             let silent =
                 Body::from_stream(futures::stream::pending::<Result<Bytes, std::convert::Infallible>>());
             let pieces = BodyPieces::new(&HeaderMap::new(), silent, 10, "it", pace).unwrap();
-            assert_eq!(status(pieces.whole_json(&rooms, 0).await), 408);
+            assert_eq!(status(pieces.whole_json(rooms(), 0).await), 408);
         }
     }
 

@@ -3,6 +3,7 @@
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use bytes::Bytes;
+use penstock_server::HeldAmount;
 use penstock_types::fault::SpecFault;
 use penstock_types::spec::{self, JsonBounds};
 use penstock_types::text::printable;
@@ -11,7 +12,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::app::App;
-use crate::body::{BodyPace, BodyPieces, HeldBytes, SMALL_BYTES, require_content_type};
+use crate::body::{BodyPace, BodyPieces, SMALL_BYTES, require_content_type};
+use crate::client::client;
 use crate::openapi::{Input, Operation};
 use crate::problem::{ApiError, ApiResult, ProblemKind};
 use crate::settings::ServeLimits;
@@ -23,10 +25,10 @@ pub(crate) struct InPath<T>(pub(crate) T);
 pub(crate) struct InQuery<T>(pub(crate) T);
 
 /// JSON body of a known type, and the memory reserved for it.
-pub(crate) struct Sent<T>(pub(crate) T, pub(crate) HeldBytes);
+pub(crate) struct Sent<T>(pub(crate) T, pub(crate) HeldAmount);
 
 /// Unparsed pipeline document, which the registry parses, and the memory reserved for it.
-pub(crate) struct SentPipeline(pub(crate) Bytes, pub(crate) HeldBytes);
+pub(crate) struct SentPipeline(pub(crate) Bytes, pub(crate) HeldAmount);
 
 /// Module, whose bytes are processed as they arrive.
 pub(crate) struct SentModule(pub(crate) BodyPieces);
@@ -157,11 +159,11 @@ impl Input for SentModule {
     }
 }
 
-async fn json_bytes(request: Request, app: &App, most: JsonBounds) -> ApiResult<(Bytes, HeldBytes)> {
+async fn json_bytes(request: Request, app: &App, most: JsonBounds) -> ApiResult<(Bytes, HeldAmount)> {
     let (parts, body) = request.into_parts();
     let pace = BodyPace::within(&app.limits, JSON_BYTES_PER_S);
     let pieces = BodyPieces::new(&parts.headers, body, most.bytes as u64, "the document", pace)?;
-    let (bytes, room) = pieces.whole_json(&app.rooms, most.nodes).await?;
+    let (bytes, room) = pieces.whole_json(app.rooms.part(&client(&parts.extensions)), most.nodes).await?;
     if !bytes.is_empty() {
         require_content_type(&parts.headers, &["application/json"])?;
     }

@@ -10,6 +10,8 @@ mod client_stream;
 mod codes;
 mod extract;
 mod guard;
+mod issued;
+mod linger;
 mod metrics;
 mod openapi;
 mod pages;

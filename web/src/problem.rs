@@ -53,6 +53,7 @@ impl ProblemKind {
     pub(crate) const SIGN_IN_NEEDED: Self = Self(StatusCode::UNAUTHORIZED, "/problems/sign-in-needed");
     pub(crate) const TOKEN_NEEDED: Self = Self(StatusCode::FORBIDDEN, "/problems/token-needed");
     pub(crate) const ROLE_TOO_LOW: Self = Self(StatusCode::FORBIDDEN, "/problems/role-too-low");
+    pub(crate) const NOT_OWNER: Self = Self(StatusCode::FORBIDDEN, "/problems/not-owner");
     pub(crate) const WRONG_ORIGIN: Self = Self(StatusCode::FORBIDDEN, "/problems/wrong-origin");
     pub(crate) const WRONG_HOST: Self = Self(StatusCode::MISDIRECTED_REQUEST, "/problems/wrong-host");
     pub(crate) const NOT_FOUND: Self = Self(StatusCode::NOT_FOUND, "/problems/not-found");
@@ -137,6 +138,7 @@ impl From<RunsError> for ApiError {
             RunsError::Refused(_) => Self::new(ProblemKind::REFUSED, detail),
             RunsError::TooLarge { .. } => Self::new(ProblemKind::TOO_LARGE, detail),
             RunsError::Conflict(_) => Self::new(ProblemKind::IN_USE, detail),
+            RunsError::NotOwner { .. } => Self::new(ProblemKind::NOT_OWNER, detail),
             RunsError::Differs(_) => Self::new(ProblemKind::RUN_DIFFERS, detail),
             RunsError::KeyReused => Self::new(ProblemKind::KEY_USED_OTHERWISE, detail),
             RunsError::QueueFull { .. } => {

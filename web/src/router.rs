@@ -7,16 +7,14 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Extension, Router, middleware};
 use bytes::Bytes;
-use penstock_server::Runs;
-use tokio::sync::Semaphore;
+use penstock_server::{MAX_EVENT_BYTES, Runs};
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::trace::TraceLayer;
 
-use crate::answer::{JSON, LargeAnswers};
+use crate::answer::{JSON, hold_answer};
 use crate::app::{App, ServerStart};
-use crate::body::ByteBudget;
 use crate::guard::{RequestGuard, guard_request};
 use crate::problem::{ApiError, ProblemKind};
 use crate::settings::ServeSettings;
@@ -29,10 +27,12 @@ pub(crate) fn router(
     ending: CancellationToken,
 ) -> Router {
     let limits = settings.limits;
-    let streams = Arc::new(Semaphore::new(limits.event_streams));
+    let streams = runs.shared(limits.event_streams as u64);
     let started = ServerStart { at: std::time::SystemTime::now(), tick: tokio::time::Instant::now() };
     let (modules, bounds) = (Arc::new(settings.modules.clone()), settings.bounds);
-    let (rooms, answers) = (ByteBudget::new(limits.held_bytes), LargeAnswers::new(&limits));
+    let rooms = runs.shared(limits.held_bytes as u64);
+    // The events that the server keeps for its streams are part of the budget, too.
+    let answers = runs.shared(limits.answer_bytes.saturating_sub(MAX_EVENT_BYTES) as u64);
     let app = App {
         runs: runs.clone(),
         guard: guard.clone(),
@@ -41,7 +41,7 @@ pub(crate) fn router(
         bounds,
         streams,
         rooms,
-        answers,
+        answers: answers.clone(),
         ending,
         started,
     };
@@ -50,6 +50,7 @@ pub(crate) fn router(
     api.route("/api/openapi.json", get(move || async move { ([(header::CONTENT_TYPE, JSON)], document) }))
         .route("/metrics", get(metrics::metrics))
         .route("/health", get(|| async { "ok\n" }))
+        .route_layer(middleware::from_fn_with_state(answers, hold_answer))
         .fallback(pages::page)
         .method_not_allowed_fallback(|| async {
             ApiError::new(

@@ -33,6 +33,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::client_stream::{AnswerPace, ClientStream, ConnectionFacts};
 use crate::guard::RequestGuard;
+use crate::linger::watched;
 use crate::places::{ConnectionPlace, ConnectionPlaces};
 use crate::problem::ApiError;
 use crate::router::router;
@@ -240,9 +241,10 @@ fn answer(
     app: &TowerToHyperService<Router>,
     place: &Arc<ConnectionPlace>,
     facts: &Arc<ConnectionFacts>,
-    mut request: Request<Incoming>,
+    request: Request<Incoming>,
 ) -> impl Future<Output = Result<Response, Infallible>> {
     let answering = place.begin_answer();
+    let (mut request, unread) = watched(request);
     request.extensions_mut().insert(ConnectInfo(place.address));
     let facts = facts.clone();
     let is_last = place.is_kept_free || facts.is_last.load(Ordering::Relaxed);
@@ -259,7 +261,7 @@ fn answer(
         if is_last {
             answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        Ok(answer.map(|body| {
+        Ok(unread.read_after(answer).map(|body| {
             Body::new(body.inspect_frame(move |_| {
                 let _until_sent = &answering;
             }))

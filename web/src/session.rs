@@ -1,30 +1,27 @@
 //! Session cookies, which a browser holds instead of a token.
 
-use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use axum::http::{HeaderMap, header};
 use cookie::{Cookie, SameSite};
 
-use crate::token::{TokenError, random_text};
+use crate::issued::Issued;
+use crate::token::TokenError;
 use crate::tokens::{TokenDigest, digest};
 
 const NAME: &str = "penstock_session";
 const LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
-/// Maximum number of open sessions; a further session ends the oldest.
+/// Maximum number of open sessions.
 const MOST: usize = 1_000;
 
 /// Sessions of browsers. Each belongs to the token that opened it and lasts a week; all end with the server.
-#[derive(Debug, Default)]
-pub(crate) struct Sessions(Mutex<VecDeque<Session>>);
-
 #[derive(Debug)]
-struct Session {
-    /// SHA-256 of the cookie's value, so that the time of a comparison reveals nothing about the value.
-    digest: [u8; 32],
-    until: SystemTime,
-    token: TokenDigest,
+pub(crate) struct Sessions(Issued<SystemTime>);
+
+impl Default for Sessions {
+    fn default() -> Self {
+        Self(Issued::new(MOST))
+    }
 }
 
 impl Sessions {
@@ -35,42 +32,27 @@ impl Sessions {
         now: SystemTime,
         secure: bool,
     ) -> Result<String, TokenError> {
-        let value = random_text()?;
-        let mut sessions = self.lock();
-        sessions.retain(|session| now < session.until);
-        if sessions.len() == MOST {
-            sessions.pop_front();
-        }
-        sessions.push_back(Session { digest: digest(value.as_bytes()), until: now + LIFETIME, token });
-        Ok(cookie(value, LIFETIME, secure))
+        Ok(cookie(self.0.issue(token, now, now + LIFETIME)?, LIFETIME, secure))
     }
 
     /// Ends all sessions whose cookies are in the request headers. Returns an expired cookie, which deletes the cookie in the
     /// browser.
     pub(crate) fn end(&self, headers: &HeaderMap) -> String {
-        let ended: Vec<_> = digests(headers).collect();
-        self.lock().retain(|session| !ended.contains(&session.digest));
+        self.0.take(&digests(headers), SystemTime::now());
         cookie(String::new(), Duration::ZERO, false)
     }
 
     /// Digest of the token that opened the session of a request; `None` without a valid session.
     pub(crate) fn token(&self, headers: &HeaderMap, now: SystemTime) -> Option<TokenDigest> {
-        let offered: Vec<_> = digests(headers).collect();
-        let sessions = self.lock();
-        let is_it = |session: &&Session| offered.contains(&session.digest) && now < session.until;
-        sessions.iter().find(is_it).map(|session| session.token)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Session>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.find(&digests(headers), now)
     }
 }
 
 /// Digests of the values of all session cookies.
-fn digests(headers: &HeaderMap) -> impl Iterator<Item = [u8; 32]> {
+fn digests(headers: &HeaderMap) -> Vec<[u8; 32]> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|sent| sent.to_str().ok());
     let cookies = cookies.flat_map(Cookie::split_parse).filter_map(Result::ok);
-    cookies.filter(|cookie| cookie.name() == NAME).map(|cookie| digest(cookie.value().as_bytes()))
+    cookies.filter(|cookie| cookie.name() == NAME).map(|cookie| digest(cookie.value().as_bytes())).collect()
 }
 
 fn cookie(value: String, age: Duration, secure: bool) -> String {
@@ -111,15 +93,11 @@ mod tests {
     }
 
     #[test]
-    fn forged_cookies_are_refused_and_the_oldest_surplus_session_ends() {
+    fn forged_cookies_are_refused() {
         let (sessions, now) = (Sessions::default(), SystemTime::now());
-        let begin = || sent(&sessions.begin(TOKEN, now, false).unwrap());
-        let first = begin();
+        sessions.begin(TOKEN, now, false).unwrap();
         for forged in ["", "0", &"0".repeat(64)] {
             assert_eq!(sessions.token(&sent(&format!("{NAME}={forged}")), now), None, "{forged}");
         }
-        let all: Vec<HeaderMap> = (0..MOST).map(|_| begin()).collect();
-        assert_eq!(sessions.token(&first, now), None);
-        assert_eq!(sessions.token(&all[0], now), Some(TOKEN));
     }
 }

@@ -43,9 +43,7 @@ pub struct ServeLimits {
     /// Maximum memory of all documents and trials in requests together, as text or parsed, in bytes; small documents do not
     /// count.
     pub held_bytes: usize,
-    /// Maximum number of large responses that are produced at a time.
-    pub large_answers: usize,
-    /// Maximum memory of all large responses together, in bytes.
+    /// Maximum memory of all large responses together, from their making until they are read, and of live events, in bytes.
     pub answer_bytes: usize,
     /// Maximum time for the head of a request to arrive, and maximum idle time of a connection.
     pub head_time: Duration,
@@ -83,11 +81,10 @@ impl Default for ServeLimits {
         Self {
             connections: 512,
             kept_free: 16,
-            event_streams: 256,
+            event_streams: 344,
             document_bytes: 1 << 20,
             trial_bytes: 96 << 20,
             held_bytes: 256 << 20,
-            large_answers: 2,
             answer_bytes: 256 << 20,
             head_time: Duration::from_secs(10),
             stall_time: Duration::from_secs(20),

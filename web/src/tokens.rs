@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use axum::extract::FromRequestParts;
 use axum::http::Extensions;
 use axum::http::request::Parts;
+use penstock_server::{ANYONE, OPERATOR};
 use penstock_types::spec::Name;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -27,10 +28,6 @@ const FILE: &str = "tokens.json";
 const MOST_BYTES: u64 = 1 << 20;
 /// Minimum time between two checks of the token file for changes.
 const LOOK: Duration = Duration::from_secs(1);
-/// Name of the operator's own token, in logs.
-const OPERATOR: &str = "operator";
-/// Name of every client of a server without tokens, in logs.
-const ANYONE: &str = "anyone";
 
 /// Role of a token. Each role includes the permissions of the roles before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]

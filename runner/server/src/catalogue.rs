@@ -16,7 +16,7 @@ use crate::queries::{after, page};
 use crate::runs::{Runs, apart};
 use crate::wire::{
     MAX_KEYS, ModuleContent, ModuleDetail, ModuleFile, ModuleQuery, ModuleSummary, ModuleVersion, Page,
-    StoreKeys, StoreKind, StoreSummary, limit,
+    StoreKeys, StoreKind, StoreSummary, VersionQuery, limit,
 };
 
 /// Alias that always points to the newest version; clients cannot set it.
@@ -43,6 +43,7 @@ impl Runs {
                     latest,
                     aliases: modules::aliases(connection, &name)?,
                     runs: modules::runs_of(connection, &name)?,
+                    owner: modules::owner(connection, &name)?,
                     name,
                 });
             }
@@ -51,15 +52,17 @@ impl Runs {
         self.history().read(read).await
     }
 
-    /// Returns a module with all its versions.
-    pub async fn module(&self, name: &str) -> Result<ModuleDetail, RunsError> {
-        let name = name.to_owned();
+    /// Returns a module with a page of its versions.
+    pub async fn module(&self, name: &str, query: VersionQuery) -> Result<ModuleDetail, RunsError> {
+        let (name, before) = (name.to_owned(), after(query.cursor.as_ref())?);
         let read = move |connection: &rusqlite::Connection| {
-            let versions = modules::versions(connection, &name)?;
-            if versions.is_empty() {
+            let found = modules::versions(connection, &name, before, limit(query.limit))?;
+            let Page { items: versions, next } = page(found, |last| last.version);
+            if versions.is_empty() && before.is_none() {
                 return Err(RunsError::not_found("module", &name));
             }
-            Ok(ModuleDetail { aliases: modules::aliases(connection, &name)?, versions, name })
+            let (aliases, owner) = (modules::aliases(connection, &name)?, modules::owner(connection, &name)?);
+            Ok(ModuleDetail { aliases, owner, versions, next, name })
         };
         self.history().read(read).await
     }
@@ -130,7 +133,7 @@ impl Runs {
             modules::set_alias(transaction, &own, &alias, version)
         };
         match self.history().write(write).await? {
-            true => self.module(name).await,
+            true => self.module(name, VersionQuery::default()).await,
             false => Err(RunsError::not_found("module", &format!("{name}@{version}"))),
         }
     }

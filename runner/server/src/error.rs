@@ -20,6 +20,12 @@ pub enum RunsError {
     TooLarge { what: &'static str, limit_bytes: u64 },
     #[error("{0}")]
     Conflict(String),
+    /// The name of a module belongs to another token.
+    #[error(
+        "the module name `{name}` belongs to the token `{owner}`; upload with this token or with the role `admin`, give the module another \
+         name, or set `module_owners` to false in the server's configuration"
+    )]
+    NotOwner { name: String, owner: String },
     /// Parts of a run that is to be resumed differ now.
     #[error("the run cannot be resumed: {}; use `force` to resume it nevertheless", .0.join(", "))]
     Differs(Vec<String>),

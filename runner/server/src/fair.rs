@@ -142,7 +142,7 @@ impl<const N: usize> Shares<N> {
     }
 
     /// Takes an allocation for the client; the amounts must be free.
-    fn take(&mut self, client: &ClientId, part: Amounts<N>) {
+    pub(crate) fn take(&mut self, client: &ClientId, part: Amounts<N>) {
         let own = self.held.entry(client.clone()).or_insert(Held::NOTHING);
         own.parts += 1;
         for (kind, amount) in part.into_iter().enumerate() {
@@ -152,7 +152,7 @@ impl<const N: usize> Shares<N> {
     }
 
     /// Releases an allocation of the client.
-    fn give_back(&mut self, client: &ClientId, part: Amounts<N>) {
+    pub(crate) fn give_back(&mut self, client: &ClientId, part: Amounts<N>) {
         let Some(own) = self.held.get_mut(client) else { return };
         own.parts -= 1;
         for (kind, amount) in part.into_iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Numbered live events, which are kept for a minute. A slow reader loses events and does not slow down other readers.
+//! Numbered live events, which are kept for a minute, in bounded memory. Each event is serialized once, for all readers. A slow reader
+//! loses events and does not slow down other readers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,7 @@ use penstock_types::run::{RunId, RunSummary};
 use penstock_types::series::LiveSample;
 use penstock_types::stats::Tick;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 use tokio::sync::watch;
 
@@ -19,8 +20,14 @@ use crate::wire::LogEntry;
 const KEPT: Duration = Duration::from_secs(60);
 /// Maximum number of events that are kept for each run, and for the list of runs.
 const MAX_KEPT: usize = 4096;
+/// Maximum memory of all kept events together, in bytes; a further event replaces the oldest of the run with most bytes.
+pub const MAX_EVENT_BYTES: usize = 32 << 20;
+/// Memory of an event in addition to its data, in bytes.
+const EVENT_BYTES: usize = 128;
 /// Maximum number of events that one call returns to a reader, not counting gaps.
 const MAX_AT_A_TIME: usize = 256;
+/// Size of the data beyond which a call returns no further event to a reader, in bytes.
+const MAX_BYTES_AT_A_TIME: usize = 64 << 10;
 
 /// Live event of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema, IntoStaticStr)]
@@ -42,8 +49,17 @@ pub enum Event {
     End(RunSummary),
 }
 
+/// Event as clients get it.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Name of the kind of event.
+    pub name: &'static str,
+    /// Event as JSON.
+    pub data: String,
+}
+
 /// Line that a module of a run logged.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunLog {
     /// Id of the run.
     pub run: RunId,
@@ -52,7 +68,7 @@ pub struct RunLog {
 }
 
 /// Run of which events were lost.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunGap {
     /// Id of the run; empty if the lost events concern the list of runs.
     pub run: RunId,
@@ -82,13 +98,17 @@ struct Rings {
     last: u64,
     lists: Ring,
     runs: BTreeMap<RunId, Ring>,
+    /// Memory of all events, in bytes.
+    bytes: usize,
     /// Highest event number among the runs whose events were all dropped.
     forgotten: u64,
 }
 
 #[derive(Debug, Default)]
 struct Ring {
-    events: VecDeque<(u64, Tick, Arc<Event>)>,
+    events: VecDeque<(u64, Tick, Arc<Told>)>,
+    /// Memory of the events, in bytes.
+    bytes: usize,
     /// Number of the last event that was dropped.
     lost: u64,
 }
@@ -98,9 +118,10 @@ struct Ring {
 pub struct Events {
     feed: Feed,
     newest: watch::Receiver<Newest>,
-    runs: Vec<RunId>,
+    /// Runs to watch, after an empty id for the lists. Each with the number up to which a loss of its events was reported.
+    watched: Vec<(RunId, u64)>,
     seen: u64,
-    first: Vec<(u64, Arc<Event>)>,
+    first: Vec<(u64, Arc<Told>)>,
 }
 
 /// Splits the id of an event into the epoch, which identifies one start of the server, and the number of the event in this epoch.
@@ -109,9 +130,16 @@ pub fn parse_event_id(id: &str) -> Option<(&str, u64)> {
     Some((epoch, number.parse().ok()?))
 }
 
-impl Event {
-    pub fn name(&self) -> &'static str {
-        self.into()
+impl From<&Event> for Told {
+    fn from(event: &Event) -> Self {
+        let data = serde_json::to_string(event).expect("names, texts and numbers are JSON");
+        Self { name: event.into(), data }
+    }
+}
+
+impl Told {
+    fn bytes(&self) -> usize {
+        self.data.len() + EVENT_BYTES
     }
 }
 
@@ -127,11 +155,11 @@ impl Feed {
     }
 
     pub(crate) fn tell_lists(&self, summary: RunSummary) {
-        self.push(|rings| &mut rings.lists, Event::Runs(summary));
+        self.push(None, &Event::Runs(summary));
     }
 
     pub(crate) fn tell(&self, run: &RunId, event: Event) {
-        self.push(|rings| rings.runs.entry(run.clone()).or_default(), event);
+        self.push(Some(run), &event);
     }
 
     /// Drops all events of a run; called a minute after the end of the run.
@@ -139,6 +167,7 @@ impl Feed {
         let mut rings = self.lock();
         if let Some(ring) = rings.runs.remove(run) {
             let last = ring.events.back().map_or(ring.lost, |(number, ..)| *number);
+            rings.bytes -= ring.bytes;
             rings.forgotten = rings.forgotten.max(last);
         }
     }
@@ -154,17 +183,15 @@ impl Feed {
         let last = self.last();
         // A number that was never issued is treated like `None`.
         let seen = since.filter(|since| *since <= last).unwrap_or(last);
-        let first = first.into_iter().map(|event| (seen, Arc::new(event))).collect();
-        Events { feed: self.clone(), newest: self.newest.subscribe(), runs, seen, first }
+        let first = first.iter().map(|event| (seen, Arc::new(Told::from(event)))).collect();
+        let watched = std::iter::once("".into()).chain(runs).map(|run| (run, 0)).collect();
+        Events { feed: self.clone(), newest: self.newest.subscribe(), watched, seen, first }
     }
 
-    fn push(&self, ring: impl FnOnce(&mut Rings) -> &mut Ring, event: Event) {
-        let now = self.shared.clock.now();
-        let mut rings = self.lock();
-        rings.last += 1;
-        let number = rings.last;
-        ring(&mut rings).push(number, now, event);
-        drop(rings);
+    /// Adds an event of a run, or of the lists.
+    fn push(&self, run: Option<&RunId>, event: &Event) {
+        let (now, told) = (self.shared.clock.now(), Arc::new(Told::from(event)));
+        let number = self.lock().push(run, now, told);
         self.newest.send_modify(|newest| newest.number = newest.number.max(number));
     }
 
@@ -173,29 +200,53 @@ impl Feed {
     }
 }
 
+impl Rings {
+    /// Adds an event; returns its number.
+    fn push(&mut self, run: Option<&RunId>, now: Tick, told: Arc<Told>) -> u64 {
+        self.last += 1;
+        let ring = match run {
+            Some(run) => self.runs.entry(run.clone()).or_default(),
+            None => &mut self.lists,
+        };
+        self.bytes -= ring.bytes;
+        ring.push(self.last, now, told);
+        self.bytes += ring.bytes;
+        while self.bytes > MAX_EVENT_BYTES {
+            let rings = self.runs.values_mut().chain([&mut self.lists]);
+            let largest = rings.max_by_key(|ring| ring.bytes).expect("the lists have a ring");
+            self.bytes -= largest.drop_oldest();
+        }
+        self.last
+    }
+}
+
 impl Ring {
-    fn push(&mut self, number: u64, now: Tick, event: Event) {
+    fn push(&mut self, number: u64, now: Tick, told: Arc<Told>) {
         let is_old = |at: Tick| now - at > KEPT.as_nanos() as u64;
         while self.events.len() >= MAX_KEPT || self.events.front().is_some_and(|(_, at, _)| is_old(*at)) {
-            if let Some((number, ..)) = self.events.pop_front() {
-                self.lost = number;
-            }
+            self.drop_oldest();
         }
-        self.events.push_back((number, now, Arc::new(event)));
+        self.bytes += told.bytes();
+        self.events.push_back((number, now, told));
     }
 
-    /// Returns the first events after the number `seen`, one more than a call returns, and true if some of the events after it are lost.
-    fn since(&self, seen: u64) -> (bool, impl Iterator<Item = (u64, Arc<Event>)>) {
-        let start = self.events.partition_point(|(number, ..)| *number <= seen);
-        let later = self.events.range(start..).take(MAX_AT_A_TIME + 1);
-        let events = later.map(|(number, _, event)| (*number, event.clone()));
-        (self.lost > seen, events)
+    /// Returns the memory of the dropped event, in bytes; 0 if there is none.
+    fn drop_oldest(&mut self) -> usize {
+        let Some((number, _, told)) = self.events.pop_front() else { return 0 };
+        self.lost = number;
+        self.bytes -= told.bytes();
+        told.bytes()
+    }
+
+    /// Events after the number `seen`.
+    fn since(&self, seen: u64) -> impl Iterator<Item = &(u64, Tick, Arc<Told>)> {
+        self.events.range(self.events.partition_point(|(number, ..)| *number <= seen)..)
     }
 }
 
 impl Events {
-    /// Waits for events and returns at least one, oldest first. `None` if the server shuts down.
-    pub async fn next(&mut self) -> Option<Vec<(u64, Arc<Event>)>> {
+    /// Waits for events and returns at least one, oldest first, and further ones up to a bounded size. `None` if the server shuts down.
+    pub async fn next(&mut self) -> Option<Vec<(u64, Arc<Told>)>> {
         if !self.first.is_empty() {
             return Some(std::mem::take(&mut self.first));
         }
@@ -214,35 +265,33 @@ impl Events {
         }
     }
 
-    fn take(&mut self) -> Vec<(u64, Arc<Event>)> {
+    fn take(&mut self) -> Vec<(u64, Arc<Told>)> {
         let rings = self.feed.lock();
-        let mut events = Vec::new();
-        let mut gaps = Vec::new();
-        let mut gather = |run: RunId, ring: &Ring| {
-            let (lost, later) = ring.since(self.seen);
-            if lost {
+        let forgotten = Ring { lost: rings.forgotten, ..Ring::default() };
+        let (mut taken, mut later) = (Vec::new(), Vec::with_capacity(self.watched.len()));
+        for (run, reported) in &mut self.watched {
+            let ring = if run.is_empty() { &rings.lists } else { rings.runs.get(run).unwrap_or(&forgotten) };
+            if ring.lost > self.seen.max(*reported) {
+                *reported = ring.lost;
                 // A gap has the number of the last seen event, so that a client that disconnects after the gap resumes before the
                 // missed events.
-                gaps.push((self.seen, Arc::new(Event::Gap(RunGap { run }))));
+                taken.push((self.seen, Arc::new(Told::from(&Event::Gap(RunGap { run: run.clone() })))));
             }
-            events.extend(later);
-        };
-        gather("".into(), &rings.lists);
-        let forgotten = Ring { lost: rings.forgotten, ..Ring::default() };
-        for run in &self.runs {
-            gather(run.clone(), rings.runs.get(run).unwrap_or(&forgotten));
+            later.push(ring.since(self.seen).peekable());
         }
-        let last = rings.last;
-        drop(rings);
-        events.sort_by_key(|(number, _)| *number);
-        // Events beyond the limit are returned by the next call.
-        self.seen = if events.len() > MAX_AT_A_TIME {
-            events.truncate(MAX_AT_A_TIME);
-            events.last().map_or(last, |(number, _)| *number)
-        } else {
-            last
+        // Events beyond the limits are returned by the next call.
+        let (most, mut bytes) = (taken.len() + MAX_AT_A_TIME, 0);
+        self.seen = loop {
+            let next = later.iter_mut().filter_map(|events| Some((events.peek()?.0, events)));
+            let Some((_, events)) = next.min_by_key(|(number, _)| *number) else { break rings.last };
+            let Some((number, _, told)) = events.next() else { break rings.last };
+            bytes += told.bytes();
+            taken.push((*number, told.clone()));
+            if taken.len() == most || bytes >= MAX_BYTES_AT_A_TIME {
+                break *number;
+            }
         };
-        gaps.into_iter().chain(events).collect()
+        taken
     }
 }
 
@@ -263,8 +312,15 @@ mod tests {
         Event::Log(RunLog { run: "r".into(), entry })
     }
 
-    fn numbers(events: &[(u64, Arc<Event>)]) -> Vec<(u64, &'static str)> {
-        events.iter().map(|(number, event)| (*number, event.name())).collect()
+    fn numbers(events: &[(u64, Arc<Told>)]) -> Vec<(u64, &'static str)> {
+        events.iter().map(|(number, told)| (*number, told.name)).collect()
+    }
+
+    /// A log line of this many bytes.
+    fn long(bytes: usize) -> Event {
+        let Event::Log(mut long) = log(0) else { unreachable!("it is a log line") };
+        long.entry.message = "x".repeat(bytes);
+        Event::Log(long)
     }
 
     #[test]
@@ -305,7 +361,7 @@ mod tests {
         assert!(first.is_sorted_by_key(|(number, _)| *number));
         let mut seen = first.len();
         while let Some(Some(events)) = slow.next().now_or_never() {
-            assert!(events.iter().all(|(_, event)| event.name() == "log"), "a gap is reported once");
+            assert!(events.iter().all(|(_, told)| told.name == "log"), "a gap is reported once");
             seen += events.len();
         }
         assert_eq!(seen, 2 + MAX_KEPT);
@@ -334,14 +390,68 @@ mod tests {
     }
 
     #[test]
+    fn the_events_of_all_runs_together_take_bounded_memory_and_the_largest_run_loses_its_own() {
+        let feed = Feed::new();
+        feed.tell(&"small".into(), log(1));
+        let mut small = feed.reader(vec!["small".into()], Some(0), Vec::new());
+        let mut large = feed.reader(vec!["large".into()], Some(0), Vec::new());
+        for _ in 0..100 {
+            feed.tell(&"large".into(), long(1 << 20));
+            let rings = feed.lock();
+            let sum: usize =
+                rings.runs.values().flat_map(|ring| &ring.events).map(|(.., told)| told.bytes()).sum();
+            assert!(rings.bytes == sum && sum <= MAX_EVENT_BYTES);
+        }
+        assert_eq!(numbers(&small.next().now_or_never().unwrap().unwrap()), [(1, "log")]);
+        let mut seen = numbers(&large.next().now_or_never().unwrap().unwrap());
+        assert_eq!(seen[0], (0, "gap"));
+        while let Some(Some(more)) = large.next().now_or_never() {
+            seen.extend(numbers(&more));
+        }
+        assert_eq!((seen.len(), seen.last()), (1 + 31, Some(&(101, "log"))));
+        feed.forget(&"large".into());
+        feed.forget(&"small".into());
+        assert_eq!(feed.lock().bytes, 0);
+    }
+
+    #[test]
+    fn a_reader_gets_few_bytes_at_a_time_and_each_event_in_order() {
+        let feed = Feed::new();
+        let mut reader = feed.reader(vec!["a".into(), "b".into()], Some(0), Vec::new());
+        for _ in 0..20 {
+            feed.tell(&"a".into(), long(30 << 10));
+            feed.tell(&"b".into(), long(90 << 10));
+        }
+        let mut seen = Vec::new();
+        while let Some(Some(events)) = reader.next().now_or_never() {
+            let but_last = &events[..events.len() - 1];
+            assert!(but_last.iter().map(|(_, told)| told.bytes()).sum::<usize>() < MAX_BYTES_AT_A_TIME);
+            seen.extend(events.iter().map(|(number, _)| *number));
+        }
+        assert_eq!(seen, Vec::from_iter(1..=40));
+    }
+
+    #[test]
+    fn readers_share_the_text_of_an_event() {
+        let feed = Feed::new();
+        let mut readers: Vec<Events> =
+            (0..3).map(|_| feed.reader(vec!["r".into()], None, Vec::new())).collect();
+        feed.tell(&"r".into(), long(1 << 10));
+        let told =
+            readers.iter_mut().map(|reader| reader.next().now_or_never().unwrap().unwrap().remove(0).1);
+        let told: Vec<Arc<Told>> = told.collect();
+        assert!(told.windows(2).all(|pair| Arc::ptr_eq(&pair[0], &pair[1])));
+    }
+
+    #[test]
     fn events_have_their_form_on_the_wire() {
-        let data = |event: &Event| serde_json::to_string(event).unwrap();
+        let data = |event: &Event| Told::from(event).data;
         assert_eq!(
             data(&log(7)),
             r#"{"run":"r","entry":{"number":7,"stage":"1:a","level":"info","message":"","at_s":0.0}}"#
         );
         let gap = Event::Gap(RunGap { run: "r".into() });
         assert_eq!(data(&gap), r#"{"run":"r"}"#);
-        assert_eq!((log(7).name(), gap.name()), ("log", "gap"));
+        assert_eq!((Told::from(&log(7)).name, Told::from(&gap).name), ("log", "gap"));
     }
 }

@@ -15,6 +15,7 @@ use crate::error::RunsError;
 use crate::feed::{Event, Events};
 use crate::history::{Layout, RunRows, Unwritten, modules, read, runs};
 use crate::live::LiveRun;
+use crate::memory::HeldAmount;
 use crate::runs::{Runs, apart};
 use crate::wire::{
     Counts, ErrorQuery, LogEntry, LogQuery, MAX_POINTS, Page, RunQuery, RunSpec, SeriesQuery, StorageUse,
@@ -26,10 +27,15 @@ use penstock_stream::StreamAddress;
 const POINTS: u32 = 600;
 /// Number of buckets into which a run is divided to find the events of its timeline.
 const TIMELINE_BUCKETS: usize = 1_000;
-/// Maximum number of records of a series. A bucket has one record for each stage and each queue; a record has up to eight numbers.
-const MAX_SERIES_RECORDS: usize = 250_000;
-/// Maximum number of records of a list of windows. A window has one record for each stage and each queue.
-const MAX_WINDOW_RECORDS: usize = 100_000;
+/// Maximum memory of a series or of a list of windows while it is made, in bytes. A bucket or window has one record for each stage
+/// and each queue.
+const MAX_ANSWER_BYTES: usize = 192 << 20;
+/// Memory of the sums of a record, in bytes.
+const SUMS_BYTES: usize = 480;
+/// Memory of a figure of a record and of its JSON, in bytes.
+const FIGURE_BYTES: usize = 24;
+/// Number of metrics of a record on average, if all are requested.
+const ALL_METRICS: usize = 12;
 /// Maximum number of runs that one reader watches.
 const MAX_WATCHED: usize = 32;
 
@@ -105,17 +111,20 @@ impl Runs {
             return Err(RunsError::Refused(format!("`points` must be a number from 1 to {MAX_POINTS}")));
         }
         let from = nanos(query.from_s.unwrap_or(0.0), "from_s")?;
-        let to = query.to_s.map(|to| nanos(to, "to_s")).transpose()?;
+        let (to, room) = (query.to_s.map(|to| nanos(to, "to_s")).transpose()?, self.room());
         let read = move |rows: RunRows<'_>, layout: Layout| {
             let end = rows.end()?;
-            let most = most_buckets(&layout, MAX_SERIES_RECORDS);
+            let has_spreads = query.spreads != Some(false);
+            let metrics = if query.metrics.is_empty() { ALL_METRICS } else { query.metrics.len() };
+            let records = Records::of(&layout, metrics * if has_spreads { 3 } else { 1 });
+            let most = records.most_buckets();
             let points = query.points.map_or(most.min(POINTS as usize), |points| points as usize);
             let buckets = rows.buckets(Buckets::over(from, to.unwrap_or(end).max(from), points), end)?;
             if buckets.count > most {
-                let reason = too_many(&layout, buckets.count, "points", MAX_SERIES_RECORDS);
+                let reason = records.too_many(&layout, buckets.count, "points");
                 return Err(RunsError::Refused(format!("{reason}; request at most {most} `points`")));
             }
-            let has_spreads = query.spreads != Some(false);
+            records.hold(room.as_deref(), buckets.count)?;
             let thinned = rows.lines(buckets, &query.metrics, has_spreads)?;
             let mut columns = read::columns(&layout, &thinned, &query.metrics, &query.ids);
             for column in &mut columns {
@@ -140,17 +149,20 @@ impl Runs {
     pub async fn windows(&self, id: &RunId, query: WindowQuery) -> Result<Vec<Window>, RunsError> {
         let from = nanos(query.from_s.unwrap_or(0.0), "from_s")?;
         let to = query.to_s.map(|to| nanos(to, "to_s")).transpose()?;
+        let room = self.room();
         let every = nanos(query.every_s.unwrap_or(1.0), "every_s")?;
         let read = move |rows: RunRows<'_>, layout: Layout| {
             let end = rows.end()?;
             let buckets = rows.buckets(Buckets::every(from, to.unwrap_or(end), every), end)?;
-            let most = most_buckets(&layout, MAX_WINDOW_RECORDS);
+            let records = Records::of(&layout, 3 * ALL_METRICS);
+            let most = records.most_buckets();
             if buckets.count > most {
-                let reason = too_many(&layout, buckets.count, "windows", MAX_WINDOW_RECORDS);
+                let reason = records.too_many(&layout, buckets.count, "windows");
                 return Err(RunsError::Refused(format!(
                     "{reason}; request a shorter time or longer windows, at most {most} of them"
                 )));
             }
+            records.hold(room.as_deref(), buckets.count)?;
             Ok(rows.windows(&layout, buckets)?)
         };
         self.read_rows(id, read).await
@@ -266,22 +278,45 @@ impl Runs {
     }
 }
 
-/// Number of records in one bucket: one for each stage and each queue.
-fn nodes(layout: &Layout) -> usize {
-    (layout.stages.len() + layout.queues.len()).max(1)
+/// Records of an answer, and the memory that they take.
+#[derive(Clone, Copy, Debug)]
+struct Records {
+    /// Number of records in one bucket: one for each stage and each queue.
+    in_bucket: usize,
+    /// Memory of one record while the answer is made, in bytes.
+    bytes: usize,
 }
 
-/// Maximum number of buckets with at most `records` records in total, for a run with this layout.
-fn most_buckets(layout: &Layout, records: usize) -> usize {
-    (records / nodes(layout)).max(1)
-}
+impl Records {
+    /// Records of a run with this layout that have this number of figures each.
+    fn of(layout: &Layout, figures: usize) -> Self {
+        let in_bucket = (layout.stages.len() + layout.queues.len()).max(1);
+        Self { in_bucket, bytes: SUMS_BYTES + figures * FIGURE_BYTES }
+    }
 
-fn too_many(layout: &Layout, count: usize, what: &str, most: usize) -> String {
-    let (stages, queues) = (layout.stages.len(), layout.queues.len());
-    let records = count.saturating_mul(nodes(layout));
-    format!(
-        "{count} {what} of {stages} stages and {queues} queues are {records} records, but a response has at most {most}"
-    )
+    /// Maximum number of buckets of one answer.
+    fn most_buckets(self) -> usize {
+        (MAX_ANSWER_BYTES / self.bytes / self.in_bucket).max(1)
+    }
+
+    /// Reserves the memory of this number of buckets.
+    fn hold(self, room: Option<&HeldAmount>, buckets: usize) -> Result<(), RunsError> {
+        let bytes = buckets.saturating_mul(self.in_bucket).saturating_mul(self.bytes);
+        if room.is_none_or(|room| room.grow(bytes as u64)) {
+            return Ok(());
+        }
+        let message = "too many large answers are in progress; try again later, or request fewer points";
+        Err(RunsError::Busy(message.to_owned()))
+    }
+
+    fn too_many(self, layout: &Layout, count: usize, what: &str) -> String {
+        let (stages, queues) = (layout.stages.len(), layout.queues.len());
+        let records = count.saturating_mul(self.in_bucket);
+        format!(
+            "{count} {what} of {stages} stages and {queues} queues are {records} records, but a response with these figures has at most {}",
+            MAX_ANSWER_BYTES / self.bytes
+        )
+    }
 }
 
 /// Creates a page. If there are more entries, the cursor of the next page is made from the position (`place`) of the last entry.
@@ -312,9 +347,12 @@ pub(crate) fn nanos(seconds: f64, what: &str) -> Result<u64, RunsError> {
 
 #[cfg(test)]
 mod tests {
+    use penstock_types::spec::Percent;
     use serde_json::json;
 
     use super::*;
+    use crate::fair::ClientId;
+    use crate::memory::SharedAmount;
 
     #[test]
     fn a_request_for_too_many_records_reports_their_number_and_the_limit() {
@@ -322,10 +360,24 @@ mod tests {
         let queue = json!({ "id": "1:a_queue", "label": "[1:a_queue]", "capacity": 2 });
         let layout = json!({ "stages": vec![stage; 255], "queues": vec![queue; 257] });
         let layout: Layout = serde_json::from_value(layout).unwrap();
-        assert_eq!(most_buckets(&layout, MAX_SERIES_RECORDS), 488);
+        let all = Records::of(&layout, 3 * ALL_METRICS);
+        assert_eq!(all.most_buckets(), 292);
         assert_eq!(
-            too_many(&layout, 5_000, "points", MAX_SERIES_RECORDS),
-            "5000 points of 255 stages and 257 queues are 2560000 records, but a response has at most 250000"
+            all.too_many(&layout, 5_000, "points"),
+            "5000 points of 255 stages and 257 queues are 2560000 records, but a response with these figures has at most 149796"
         );
+        assert!(
+            Records::of(&layout, 1).most_buckets() > 2 * all.most_buckets(),
+            "fewer figures leave room for more"
+        );
+
+        // Two of the largest answers do not fit at a time, and a small one of another client does.
+        let memory = SharedAmount::new(224 << 20, Percent::default());
+        let (one, other) = (ClientId::new("one"), ClientId::new("other"));
+        let rooms = [memory.part(&one), memory.part(&one), memory.part(&other)];
+        all.hold(Some(&rooms[0]), 292).unwrap();
+        assert_eq!(memory.used(), (292 * 512 * all.bytes) as u64);
+        assert!(matches!(all.hold(Some(&rooms[1]), 292), Err(RunsError::Busy(_))));
+        all.hold(Some(&rooms[2]), 40).unwrap();
     }
 }

@@ -19,24 +19,31 @@ use tokio::sync::{oneshot, watch};
 use penstock_pipeline::Stores;
 
 use crate::admission::Budget;
+use crate::audit::ANYONE;
 use crate::benching::Benching;
 use crate::error::{OpenError, RunsError};
 use crate::fair::{ClientId, Shares};
 use crate::feed::Feed;
 use crate::history::History;
+use crate::history::modules::Uploader;
 use crate::live::{LiveRun, Totals};
+use crate::memory::{HeldAmount, SharedAmount};
 use crate::owner::{Message, Owner, Shutdown, View};
 use crate::private;
 use crate::turns::{Place, Turns};
 use crate::wire::{BudgetUse, ClientUse};
 use crate::workshop::{CACHE, Workshop};
 
+/// Name of the operator's own token, in logs.
+pub const OPERATOR: &str = "operator";
 /// Maximum number of messages that wait for the owner.
 const MESSAGES: usize = 1024;
 /// Maximum number of documents that are checked at a time.
 const CHECKS: u64 = 2;
 /// Maximum time that a request waits for a permit.
 const TURN: Duration = Duration::from_secs(10);
+/// Maximum number of large answers that are made at a time; one client gets two.
+const LARGE_ANSWERS: u64 = 3;
 /// Maximum number of modules that are tried at a time.
 const TRIALS: u64 = 2;
 /// Default time limit of a trial.
@@ -63,6 +70,8 @@ pub struct RunsSettings {
     pub bounds: RunBounds,
     /// Shares and quotas of one client.
     pub clients: ClientBounds,
+    /// True if further versions of a module may be uploaded only by the token that owns the name, and by admins.
+    pub module_owners: bool,
     /// Limit of the data directory, in bytes; no limit if `None`.
     pub disk_bytes: Option<u64>,
     pub trial_time: Duration,
@@ -77,12 +86,18 @@ pub struct Runs(pub(crate) Arc<Parts>, RunsCaller);
 #[derive(Clone, Debug)]
 pub(crate) struct WeakRuns(Weak<Parts>, RunsCaller);
 
-/// Caller on whose behalf a handle acts.
-#[derive(Clone, Debug, Default)]
+/// Caller on whose behalf a handle acts: by default, the operator.
+#[derive(Clone, Debug)]
 struct RunsCaller {
     client: ClientId,
+    /// Name of the token of the caller.
+    token: Arc<str>,
+    /// True if the caller may change everything, also what belongs to other tokens.
+    is_admin: bool,
     /// Stores that the caller may use; all if `None`.
     stores: Option<Arc<Stores>>,
+    /// Memory of the answer to the caller, which grows before a large answer is made; not counted if `None`.
+    room: Option<Arc<HeldAmount>>,
 }
 
 #[derive(Debug)]
@@ -93,6 +108,7 @@ pub(crate) struct Parts {
     pub(crate) budget: Budget,
     pub(crate) bounds: RunBounds,
     pub(crate) clients: ClientBounds,
+    pub(crate) module_owners: bool,
     pub(crate) messages: SyncSender<Message>,
     pub(crate) owner: Mutex<Option<JoinHandle<()>>>,
     pub(crate) view: watch::Receiver<Arc<View>>,
@@ -105,6 +121,7 @@ pub(crate) struct Parts {
     pub(crate) open: Turns,
     /// Serializes submissions with an idempotency key. A repeated submission whose run is found at once needs no permit.
     pub(crate) keyed: Turns,
+    pub(crate) answers: Turns,
     pub(crate) trials: Turns,
     pub(crate) checks: Turns,
     pub(crate) trial_time: Duration,
@@ -116,6 +133,12 @@ pub(crate) struct Parts {
     pub(crate) ending: StopFlag,
 }
 
+impl Default for RunsCaller {
+    fn default() -> Self {
+        Self { client: ClientId::default(), token: OPERATOR.into(), is_admin: true, stores: None, room: None }
+    }
+}
+
 impl RunsSettings {
     pub fn new(data_dir: impl Into<PathBuf>, stores: Stores) -> Self {
         Self {
@@ -125,6 +148,7 @@ impl RunsSettings {
             sandbox: SandboxSettings::default(),
             bounds: RunBounds::default(),
             clients: ClientBounds::default(),
+            module_owners: true,
             disk_bytes: None,
             trial_time: TRIAL_TIME,
         }
@@ -134,8 +158,17 @@ impl RunsSettings {
 impl Runs {
     /// Opens the data directory and starts the owner thread. Storage reads run on `runtime`, which must outlive this handle.
     pub fn open(runtime: &Handle, settings: RunsSettings) -> Result<Self, OpenError> {
-        let RunsSettings { data_dir, stores, budget, sandbox, bounds, clients, disk_bytes, trial_time } =
-            settings;
+        let RunsSettings {
+            data_dir,
+            stores,
+            budget,
+            sandbox,
+            bounds,
+            clients,
+            module_owners,
+            disk_bytes,
+            trial_time,
+        } = settings;
         let unusable = |path: &PathBuf, source| OpenError::Unusable { path: path.clone(), source };
         fs::DirBuilder::new()
             .recursive(true)
@@ -176,6 +209,7 @@ impl Runs {
             budget,
             bounds,
             clients,
+            module_owners,
             messages,
             owner: Mutex::new(Some(owner)),
             view,
@@ -185,6 +219,7 @@ impl Runs {
             places: places(bounds.queued.get().into()),
             open: Turns::new(Shares::of_parts(clients.runs.map_or(u64::MAX, |runs| runs.get().into()))),
             keyed: places(1),
+            answers: places(LARGE_ANSWERS),
             trials: places(TRIALS),
             checks: places(CHECKS),
             trial_time,
@@ -203,11 +238,52 @@ impl Runs {
         Self(self.0.clone(), RunsCaller { client, ..self.1.clone() })
     }
 
+    /// Returns a handle for the holder of the token with this name. Keys of submissions and names of modules belong to this token;
+    /// an admin may also upload modules with names of other tokens.
+    #[must_use]
+    pub fn for_token(&self, name: &Arc<str>, is_admin: bool) -> Self {
+        Self(self.0.clone(), RunsCaller { token: name.clone(), is_admin, ..self.1.clone() })
+    }
+
+    /// Returns a handle whose large answers are made in this room.
+    #[must_use]
+    pub fn within(&self, room: Arc<HeldAmount>) -> Self {
+        Self(self.0.clone(), RunsCaller { room: Some(room), ..self.1.clone() })
+    }
+
+    /// Memory of the answer that the handle makes.
+    pub(crate) fn room(&self) -> Option<Arc<HeldAmount>> {
+        self.1.room.clone()
+    }
+
+    /// Amount that all clients share as they share the budget of runs.
+    pub fn shared(&self, whole: u64) -> SharedAmount {
+        SharedAmount::new(whole, self.0.clients.share_percent)
+    }
+
+    /// Waits for the client's turn to make a large answer.
+    pub async fn turn_to_answer(&self) -> Result<Place, RunsError> {
+        turn(&self.0.answers, self.client(), "large answers").await
+    }
+
     pub(crate) fn downgraded(&self) -> WeakRuns {
         WeakRuns(Arc::downgrade(&self.0), self.1.clone())
     }
 
-    pub(crate) fn client(&self) -> &ClientId {
+    /// Name of the caller's token.
+    pub(crate) fn token(&self) -> &str {
+        &self.1.token
+    }
+
+    /// Caller as the uploader of a module.
+    pub(crate) fn uploader(&self) -> Uploader {
+        let RunsCaller { token, is_admin, .. } = &self.1;
+        let token = (**token != *ANYONE).then(|| token.clone());
+        Uploader { token, is_free: *is_admin || !self.0.module_owners }
+    }
+
+    /// Client for which the handle acts.
+    pub fn client(&self) -> &ClientId {
         &self.1.client
     }
 

@@ -93,7 +93,8 @@ impl Runs {
                 "`for_s` must be a number of seconds above 0 and at most a year".to_owned(),
             ));
         }
-        let repeat = idempotency_key.map(|key| repeat(key, &document, for_s, &tags)).transpose()?;
+        let repeat =
+            idempotency_key.map(|key| repeat((self.token(), key), &document, for_s, &tags)).transpose()?;
         if let Some(known) = self.repeated(repeat.as_ref()).await? {
             return Ok(known);
         }
@@ -463,7 +464,12 @@ fn resolve(connection: &rusqlite::Connection, spec: &Spec) -> Result<Resolved, H
     Ok(Resolved { modules, versions })
 }
 
-fn repeat(key: String, document: &Bytes, for_s: Option<f64>, tags: &[String]) -> Result<Repeat, RunsError> {
+fn repeat(
+    (token, key): (&str, String),
+    document: &Bytes,
+    for_s: Option<f64>,
+    tags: &[String],
+) -> Result<Repeat, RunsError> {
     if key.is_empty() || key.len() > MAX_KEY || !key.bytes().all(|byte| (b'!'..=b'~').contains(&byte)) {
         return Err(RunsError::Refused(format!(
             "`Idempotency-Key` must have 1 to {MAX_KEY} printable ASCII characters and no blanks"
@@ -473,5 +479,5 @@ fn repeat(key: String, document: &Bytes, for_s: Option<f64>, tags: &[String]) ->
         Sha256::new().chain_update(document).chain_update(for_s.map_or([0; 8], f64::to_le_bytes));
     // Without tags, the digest is the same as in earlier versions, so that keys used before an update still match their requests.
     tags.iter().for_each(|tag| request.update([tag.as_bytes(), b","].concat()));
-    Ok(Repeat { key, request: request.finalize().into() })
+    Ok(Repeat { token: token.to_owned(), key, request: request.finalize().into() })
 }

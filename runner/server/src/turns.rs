@@ -14,7 +14,7 @@ pub(crate) struct Turns(Arc<Mutex<FairLine<oneshot::Sender<Place>, 1>>>);
 
 /// Permit of a client, released on drop.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     turns: Turns,
     client: ClientId,
 }

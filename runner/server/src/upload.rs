@@ -12,8 +12,10 @@ use sha2::{Digest, Sha256};
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 
+use crate::audit::{ANYONE, record_owner};
 use crate::catalogue::check_alias;
 use crate::error::RunsError;
+use crate::history::modules::{ModuleInsertion, Uploader};
 use crate::history::{HistoryError, modules, transact};
 use crate::runs::{COMPILE_TURN, Runs, apart};
 use crate::turns::Place;
@@ -91,7 +93,8 @@ impl Draft {
     }
 
     /// Checks and compiles the uploaded module, and registers it as the next version of its name. If the same bytes are already
-    /// registered, their version stays. Sets `alias`, if given, to the version.
+    /// registered, their version stays. Sets `alias`, if given, to the version. Fails if the name belongs to another token, unless the
+    /// caller is an admin or names have no owners.
     pub async fn finish(self, alias: Option<&str>) -> Result<ModuleUpload, RunsError> {
         if let Some(alias) = alias {
             check_alias(alias)?;
@@ -101,23 +104,33 @@ impl Draft {
         // The permit is taken before the check for known bytes: of many concurrent uploads of the same bytes, those that wait
         // find the registered module and do not compile it.
         let place = draft.turn(&runs).await?;
-        let workshop = runs.0.workshop.clone();
+        let (workshop, by) = (runs.0.workshop.clone(), runs.uploader());
         let uploaded = apart(&runs, move || {
             let _place = place;
             check_room(&workshop, &digest)?;
-            let report = check(&workshop, &draft, &digest)?;
+            let report = check(&workshop, &draft, &digest, &by)?;
+            let name = report.manifest.name.clone();
             let _registering = workshop.registering();
             // The limit is checked again, because other uploads may have been registered meanwhile.
             check_room(&workshop, &digest)?;
             let registered = keep(&workshop, draft, &digest).and_then(|()| {
                 let insert = move |transaction: &rusqlite::Transaction<'_>| {
+                    let name = &report.manifest.name;
                     let (version, created, previous) =
-                        modules::insert(transaction, &report, alias.as_deref())?;
-                    let found = modules::find(transaction, &report.manifest.name, version)?;
-                    Ok(found.map(|version| ModuleUpload { version, created, previous }))
+                        match modules::insert(transaction, &report, alias.as_deref(), &by)? {
+                            ModuleInsertion::OwnedBy(owner) => return Ok(Err(owner)),
+                            ModuleInsertion::Registered { version, created, previous, took_name } => {
+                                if took_name {
+                                    record_owner(transaction, name, by.token.as_deref().unwrap_or(ANYONE))?;
+                                }
+                                (version, created, previous)
+                            }
+                        };
+                    let found = modules::find(transaction, name, version)?;
+                    Ok(Ok(found.map(|version| ModuleUpload { version, created, previous })))
                 };
                 let inserted = workshop.history.work_blocking(move |connection| transact(connection, insert));
-                Ok(inserted?)
+                inserted?.map_err(|owner| RunsError::NotOwner { name, owner })
             });
             if registered.is_err() {
                 workshop.remove_stray(&digest);
@@ -163,8 +176,9 @@ fn check_room(workshop: &Workshop, digest: &str) -> Result<(), RunsError> {
     )))
 }
 
-/// Returns the report of a module from the history; if its bytes are unknown, compiles the module first.
-fn check(workshop: &Workshop, draft: &Whole, digest: &str) -> Result<ModuleReport, RunsError> {
+/// Returns the report of a module from the history; if its bytes are unknown, compiles the module first, unless its name belongs
+/// to another token.
+fn check(workshop: &Workshop, draft: &Whole, digest: &str, by: &Uploader) -> Result<ModuleReport, RunsError> {
     let own = digest.to_owned();
     let known = workshop.history.read_blocking(|connection| modules::resolve(connection, &own))?;
     if let Some(known) = known {
@@ -179,6 +193,9 @@ fn check(workshop: &Workshop, draft: &Whole, digest: &str) -> Result<ModuleRepor
             "the module is named `{}`, which is not a valid name: a name has 1 to 128 letters, digits, `.`, `_` or `-`, and starts with a letter or a digit",
             penstock_types::text::printable(name, 200)
         )));
+    }
+    if let Some(owner) = workshop.history.read_blocking(|connection| by.refused_by(connection, name))? {
+        return Err(RunsError::NotOwner { name: name.clone(), owner });
     }
     let module: Module = workshop.sandbox.load(&bytes).map_err(|error| refused(&error))?;
     workshop.keep(module);

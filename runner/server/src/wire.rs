@@ -329,17 +329,35 @@ pub struct ModuleSummary {
     pub aliases: BTreeMap<String, u32>,
     /// Number of runs that used any of the versions.
     pub runs: u64,
+    /// Name of the token that alone, besides admins, may upload further versions; `null` if the name belongs to no token.
+    pub owner: Option<String>,
 }
 
-/// Module with all its versions.
+/// Module with a page of its versions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ModuleDetail {
     /// Name of the module.
     pub name: String,
     /// Version numbers by alias.
     pub aliases: BTreeMap<String, u32>,
-    /// Versions of the module, newest first.
+    /// Name of the token that alone, besides admins, may upload further versions; `null` if the name belongs to no token.
+    pub owner: Option<String>,
+    /// Versions of the module on this page, newest first.
     pub versions: Vec<ModuleVersion>,
+    /// Cursor of the next page of versions; `null` at the end of the list.
+    pub next: Option<String>,
+}
+
+/// Page of the versions of a module.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct VersionQuery {
+    /// Cursor of the page: `next` of the previous page; the first page if missing.
+    pub cursor: Option<String>,
+    /// Maximum number of versions; 50 if missing, 200 at most.
+    #[serde(default, deserialize_with = "at_most::<MAX_LIMIT, _>")]
+    #[schemars(range(min = 1, max = MAX_LIMIT))]
+    pub limit: Option<u32>,
 }
 
 /// Version of a module. The bytes of a version never change.
@@ -673,9 +691,9 @@ pub struct AuditEntry {
     pub at: String,
     /// Name of the token that was used: `operator` for the server's own token, `anyone` if the server requires no token.
     pub token: String,
-    /// Address of the client, or of its proxy.
+    /// Address of the client, or of its proxy; empty for `own_module`, which follows from an upload with an entry of its own.
     pub address: String,
-    /// Id of the operation, e.g. `delete_run`.
+    /// Id of the operation, e.g. `delete_run`, or `own_module` if a token got the name of a module that had no owner.
     pub action: String,
     /// Path and query of the request beneath the API; for a new resource, also the path of the resource.
     pub target: String,

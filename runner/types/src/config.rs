@@ -43,6 +43,10 @@ pub struct Config {
     /// Host names of a server, in addition to its addresses and `localhost`.
     #[serde(default)]
     pub hosts: Vec<HostName>,
+    /// False permits every token with the role `run` to upload further versions of all modules; otherwise only the token that owns
+    /// the name of a module, and those with the role `admin`, may.
+    #[serde(default)]
+    pub module_owners: Option<bool>,
     /// File with the token that a server requires from every client. Relative to the folder of the configuration.
     #[serde(default)]
     pub token_file: Option<FilePath>,

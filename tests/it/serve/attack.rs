@@ -116,6 +116,15 @@ fn oversized_bodies_are_refused_while_they_are_received() {
     );
     chunked.push_str(&format!("{:x}\r\n{big}\r\n0\r\n\r\n", big.len()));
     assert_eq!(status(&raw(address, chunked.as_bytes())), "413");
+    // A client that reads the response only after it has sent everything gets it, too.
+    for path in ["runs", "benchmarks"] {
+        let body = "x".repeat(24 << 20);
+        let whole = format!(
+            "POST /api/v1/{path} HTTP/1.1\r\n{host}content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        assert_eq!(status(&raw(address, whole.as_bytes())), "413", "{path}");
+    }
     let both = format!(
         "POST /api/v1/runs HTTP/1.1\r\n{host}content-type: application/json\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n"
     );

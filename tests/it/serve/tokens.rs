@@ -182,6 +182,36 @@ fn asked(served: &Served, bearer: &str, method: &str, path: &str, body: Option<&
 }
 
 #[test]
+fn a_token_takes_neither_sign_in_links_nor_sessions_nor_keys_of_another() {
+    let served = Serving::default().with_own_token().start();
+    let reader = named(served.data(), "reader", &["--role", "read"]);
+    let runners = ["one", "other"].map(|name| named(served.data(), name, &["--role", "run"]));
+    until(&served, &runners[1], 200);
+    let link = served.link().to_owned();
+    for _ in 0..20 {
+        asked(&served, &reader, "POST", "/session/code", None).is(200);
+    }
+    let mine = cookie(&use_link(&served, &link).is(204));
+    let secret = reader.trim_start_matches("Bearer ");
+    for _ in 0..1_001 {
+        served.post("/session", &json!({ "token": secret })).is(204);
+    }
+    runs(&served, &[("cookie", &mine)]).is(200);
+
+    let document = super::sleepy(1, 0.0).to_string();
+    let submit = |bearer: &str| {
+        let content = Some(("application/json", document.as_bytes()));
+        let headers = [("authorization", bearer), ("idempotency-key", "nightly")];
+        served.ask("POST", "/api/v1/runs", content, &headers)
+    };
+    let made = runners.each_ref().map(|bearer| submit(bearer).is(201).json()["id"].clone());
+    assert_ne!(made[0], made[1]);
+    for (bearer, id) in runners.iter().zip(&made) {
+        assert_eq!(submit(bearer).is(200).json()["id"], *id);
+    }
+}
+
+#[test]
 fn no_operation_is_open_to_an_insufficient_role() {
     let served = Serving::default().with_own_token().start();
     let roles = ["read", "run", "admin"];

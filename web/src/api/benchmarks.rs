@@ -190,9 +190,10 @@ async fn stop_benchmark(app: App, InPath(path): InPath<BenchmarkPath>) -> ApiRes
 }
 
 async fn show_benchmark(app: App, InPath(path): InPath<BenchmarkPath>) -> ApiResult<Response> {
-    let report = async { Ok(app.runs.benchmark_report(&path.id).await?) };
+    let answer = app.large_answer().await?;
+    let report = answer.runs.benchmark_report(&path.id).await?;
     // A report stored by an earlier version may lack figures.
-    app.answers.send_written(report, |kept| Ok(serde_json::from_slice(&kept).map_or(kept, written))).await
+    answer.written(report, |kept| Ok(serde_json::from_slice(&kept).map_or(kept, written))).await
 }
 
 async fn compare_benchmarks(
@@ -200,14 +201,15 @@ async fn compare_benchmarks(
     InPath(path): InPath<BenchmarkPath>,
     InQuery(query): InQuery<ComparisonQuery>,
 ) -> ApiResult<Response> {
+    let answer = app.large_answer().await?;
     let read = |id: String| {
-        let runs = app.runs.clone();
+        let runs = answer.runs.clone();
         async move {
             let (kept, report) = (runs.benchmark(&id).await?, runs.benchmark_report(&id).await?);
             Ok::<_, ApiError>((summary(kept).ok_or_else(|| other_version(&id))?, report))
         }
     };
-    let both = async { Ok((read(query.base).await?, read(path.id).await?)) };
+    let both = (read(query.base).await?, read(path.id).await?);
     let write =
         |((base, before), (benchmark, after)): ((BenchmarkSummary, Vec<u8>), (BenchmarkSummary, Vec<u8>))| {
             let parsed = |id: &str, report: Vec<u8>| {
@@ -216,7 +218,7 @@ async fn compare_benchmarks(
             let comparison = compare(&parsed(&base.id, before)?, &parsed(&benchmark.id, after)?);
             Ok(serde_json::to_vec(&BenchmarkComparison { base, benchmark, comparison })?)
         };
-    app.answers.send_written(both, write).await
+    answer.written(both, write).await
 }
 
 fn other_version(id: &str) -> ApiError {

@@ -104,7 +104,9 @@ async fn show_series(
     InPath(path): InPath<RunPath>,
     InQuery(query): InQuery<SeriesQuery>,
 ) -> ApiResult<Response> {
-    app.answers.send_json(async { Ok(app.runs.series(&path.id, query).await?) }).await
+    let answer = app.large_answer().await?;
+    let series = answer.runs.series(&path.id, query).await?;
+    answer.json(series).await
 }
 
 async fn show_figures(
@@ -112,7 +114,9 @@ async fn show_figures(
     InPath(path): InPath<RunPath>,
     InQuery(query): InQuery<FiguresQuery>,
 ) -> ApiResult<Response> {
-    app.answers.send_json(async { Ok(app.runs.figures(&path.id, query).await?) }).await
+    let answer = app.large_answer().await?;
+    let figures = answer.runs.figures(&path.id, query).await?;
+    answer.json(figures).await
 }
 
 async fn list_windows(
@@ -120,7 +124,9 @@ async fn list_windows(
     InPath(path): InPath<RunPath>,
     InQuery(query): InQuery<WindowQuery>,
 ) -> ApiResult<Response> {
-    app.answers.send_json(async { Ok(WindowList { items: app.runs.windows(&path.id, query).await? }) }).await
+    let answer = app.large_answer().await?;
+    let items = answer.runs.windows(&path.id, query).await?;
+    answer.json(WindowList { items }).await
 }
 
 async fn show_timeline(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Json<Timeline>> {

@@ -7,13 +7,12 @@ use axum::http::HeaderMap;
 use axum::response::sse::{Event as SentEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::stream::{self, Stream, StreamExt};
-use penstock_server::{Event, Events, RunGap, parse_event_id};
+use penstock_server::{Event, Events, HeldAmount, RunGap, Told, parse_event_id};
 use penstock_types::run::RunId;
 use penstock_types::series::Level;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokio::sync::OwnedSemaphorePermit;
 
 use crate::app::App;
 use crate::extract::InQuery;
@@ -22,6 +21,8 @@ use crate::problem::{ApiError, ApiResult};
 
 /// Time without an event after which the stream sends a `ping`.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Memory of the events that a stream has taken and its client has not read, in bytes.
+const STREAM_BYTES: u64 = 128 << 10;
 /// Number of `sample` events of a run per second: one for each row of the finest level.
 const HZ: u64 = 1_000_000_000 / Level::Finest.width();
 
@@ -79,8 +80,12 @@ pub(super) fn routes(api: &mut ApiRouter) {
 }
 
 async fn events(app: App, InQuery(query): InQuery<EventQuery>, headers: HeaderMap) -> ApiResult<Response> {
-    let place = app.streams.clone().try_acquire_owned();
-    let place = place.map_err(|_| ApiError::busy("too many live streams are open; try again later", 5))?;
+    let client = app.runs.client();
+    let place = [app.streams.part(client), app.answers.part(client)];
+    if !(place[0].set(1) && place[1].set(STREAM_BYTES)) {
+        let detail = "this and other clients have too many live streams or unread answers; close one, or try again later";
+        return Err(ApiError::busy(detail, 5));
+    }
     let runs = watched(&query.runs);
     let header = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
     let last = header.or(query.last);
@@ -90,10 +95,11 @@ async fn events(app: App, InQuery(query): InQuery<EventQuery>, headers: HeaderMa
     let is_ours = |seen_in: &str, number: u64| seen_in == epoch && number <= app.runs.last_event();
     let since = seen.filter(|(seen_in, number)| is_ours(seen_in, *number)).map(|(_, number)| number);
     let events = app.runs.events(&runs, since).await?;
-    let mut first = vec![written("hello", &Hello { epoch: epoch.clone(), hz: HZ })];
+    let hello = serde_json::to_string(&Hello { epoch: epoch.clone(), hz: HZ })?;
+    let mut first = vec![SentEvent::default().event("hello").data(hello)];
     if last.is_some() && since.is_none() {
         // The client received its last event from an earlier start of the server, so all watched runs have gaps.
-        first.extend(runs.into_iter().map(|run| sent(&Event::Gap(RunGap { run }))));
+        first.extend(runs.into_iter().map(|run| sent(&Told::from(&Event::Gap(RunGap { run })))));
     }
     let first = stream::iter(first.into_iter().map(Ok::<_, Infallible>));
     let rest = live(events, epoch, place).take_until(app.ending.cancelled_owned());
@@ -112,26 +118,19 @@ fn watched(ids: &str) -> Vec<RunId> {
 fn live(
     events: Events,
     epoch: String,
-    place: OwnedSemaphorePermit,
+    place: [HeldAmount; 2],
 ) -> impl Stream<Item = Result<SentEvent, Infallible>> {
-    let next = move |(mut events, epoch, place): (Events, String, OwnedSemaphorePermit)| async move {
+    let next = move |(mut events, epoch, place): (Events, String, [HeldAmount; 2])| async move {
         let batch = events.next().await?;
         let batch: Vec<_> =
-            batch.iter().map(|(number, event)| Ok(sent(event).id(format!("{epoch}-{number}")))).collect();
+            batch.iter().map(|(number, told)| Ok(sent(told).id(format!("{epoch}-{number}")))).collect();
         Some((stream::iter(batch), (events, epoch, place)))
     };
     stream::unfold((events, epoch, place), next).flatten()
 }
 
-fn sent(event: &Event) -> SentEvent {
-    written(event.name(), event)
-}
-
-fn written(name: &str, data: &impl Serialize) -> SentEvent {
-    SentEvent::default().event(name).json_data(data).unwrap_or_else(|error| {
-        tracing::error!(%error, "failed to serialize an event");
-        SentEvent::default().comment("lost")
-    })
+fn sent(told: &Told) -> SentEvent {
+    SentEvent::default().event(told.name).data(&told.data)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use penstock_pipeline::ModuleReport;
 use penstock_pipeline::trial::TrialReport;
 use penstock_server::{
     Draft, ModuleContent, ModuleDetail, ModuleQuery, ModuleSummary, ModuleUpload, ModuleVersion, Page,
-    TryRequest,
+    TryRequest, VersionQuery,
 };
 use penstock_types::spec::JsonBounds;
 use schemars::JsonSchema;
@@ -72,12 +72,13 @@ pub(super) fn routes(api: &mut ApiRouter) {
     api.route("GET /modules", "List modules, by name", list_modules);
     api.route("POST /modules", "Upload a module", upload_module)
         .description(
-            "The name comes from the module's manifest. Bytes that are stored already create no new version.",
+            "The name comes from the module's manifest, and belongs to the token that uploads it first: further versions of others are \
+             refused with 403, unless they have the role `admin`. Bytes that are stored already create no new version.",
         )
         .answer::<ModuleUpload>(200)
         .answer::<ModuleUpload>(201);
     api.route("POST /modules/inspect", "Inspect a module without storing it", inspect_module);
-    api.route("GET /modules/{name}", "Show a module's versions and aliases", show_module);
+    api.route("GET /modules/{name}", "Show a module's aliases and versions, newest first", show_module);
     api.route("GET /modules/{name}/versions/{version}", "Show one version of a module", show_version);
     api.route(
         "DELETE /modules/{name}/versions/{version}",
@@ -138,8 +139,12 @@ async fn received(app: &App, mut pieces: BodyPieces) -> ApiResult<Draft> {
     Ok(draft?)
 }
 
-async fn show_module(app: App, InPath(path): InPath<NamePath>) -> ApiResult<Json<ModuleDetail>> {
-    Ok(Json(app.runs.module(&path.name).await?))
+async fn show_module(
+    app: App,
+    InPath(path): InPath<NamePath>,
+    InQuery(query): InQuery<VersionQuery>,
+) -> ApiResult<Json<ModuleDetail>> {
+    Ok(Json(app.runs.module(&path.name, query).await?))
 }
 
 async fn show_version(app: App, InPath(path): InPath<VersionPath>) -> ApiResult<Json<ModuleVersion>> {

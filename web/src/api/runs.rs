@@ -49,7 +49,7 @@ pub(super) fn routes(api: &mut ApiRouter) {
     api.route("GET /runs", "List runs, newest first", list_runs);
     api.route("POST /runs", "Submit a pipeline document, or only check it", submit_run)
         .description(
-            "A request that is repeated with the same `Idempotency-Key` within a day returns the run of the first request. \
+            "A request that the same token repeats with the same `Idempotency-Key` within a day returns the run of the first request. \
              With `validate_only`, the response is the result of the check.",
         )
         .parameter(json!({
@@ -140,7 +140,9 @@ async fn delete_run(app: App, InPath(path): InPath<RunPath>) -> ApiResult<NoCont
 }
 
 async fn show_spec(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Response> {
-    app.answers.send_json(async { Ok(app.runs.spec(&path.id).await?) }).await
+    let answer = app.large_answer().await?;
+    let spec = answer.runs.spec(&path.id).await?;
+    answer.json(spec).await
 }
 
 async fn stop_run(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Json<RunDetail>> {

@@ -188,7 +188,7 @@ pub(crate) struct SubmitArgs {
     /// Stop the run after this time, e.g. `10s` or `2m`; it ends as completed.
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) time: Option<Duration>,
-    /// Idempotency key: a repeated request with the same key returns the same run for a day.
+    /// Idempotency key: a repeated request of the same token with the same key returns the same run for a day.
     #[arg(long, value_name = "TEXT")]
     pub(crate) key: Option<String>,
     /// Tag the run, e.g. `--tag nightly --tag lr=0.1`; 16 tags at most.

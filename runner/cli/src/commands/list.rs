@@ -52,7 +52,7 @@ pub(crate) fn runs(args: &RunsArgs) -> Result<()> {
 pub(crate) fn modules(args: &ModulesArgs) -> Result<()> {
     let found = all(&Client::new(&args.server)?, "/modules", &[], usize::MAX)?;
     show(&found, args.json, "none yet", |modules: &[ModuleSummary]| {
-        let header = ["module", "versions", "latest", "aliases", "size", "runs", "digest"];
+        let header = ["module", "versions", "latest", "aliases", "size", "runs", "owner", "digest"];
         let rows = modules.iter().map(|module| {
             let aliases = module.aliases.iter().map(|(alias, version)| format!("{alias}={version}"));
             vec![
@@ -62,6 +62,7 @@ pub(crate) fn modules(args: &ModulesArgs) -> Result<()> {
                 aliases.collect::<Vec<_>>().join(" "),
                 format!("{} KiB", count(module.latest.report.size_bytes.div_ceil(1024))),
                 count(module.runs),
+                module.owner.clone().unwrap_or_else(|| "-".to_owned()),
                 module.latest.report.digest.clone(),
             ]
         });

@@ -65,6 +65,7 @@ pub(crate) async fn serve(args: &ServeArgs) -> Result<()> {
         },
         bounds: config.limits.runs,
         clients: config.limits.clients,
+        module_owners: config.module_owners.unwrap_or(true),
         disk_bytes: config.limits.disk_mib.map(|mib| u64::from(mib.get()) << 20),
         ..RunsSettings::new(&data_dir, stores::open(&args.stores, &config)?)
     };

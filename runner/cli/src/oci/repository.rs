@@ -15,7 +15,7 @@ use ureq::{Agent, Body, Error, SendBody};
 use super::credentials::Credentials;
 use super::manifest::{Blob, MANIFEST, Manifest, digest};
 use super::reference::{Reference, Version, is_loopback};
-use super::transfer::Transfer;
+use super::transfer::{MIN_RATE, Transfer};
 use crate::client::{MIN_EXPECT_BYTES, agent, query};
 use crate::input::bad;
 
@@ -29,8 +29,6 @@ const MAX_TEXT: u64 = 1 << 20;
 const MAX_SHOWN: usize = 300;
 /// Time limit of a request with its response, without the time for the bytes of a blob.
 const REQUEST_TIME: Duration = Duration::from_secs(120);
-/// Minimum rate of blobs, in bytes per second.
-const MIN_RATE: u64 = 16 << 10;
 
 /// Repository in a registry, with the hosts that the user and the operator allow.
 pub(crate) struct Repository<'a> {

@@ -2,6 +2,7 @@
 //! answer.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use penstock_pipeline::{STD_VERSION, StdModule};
 use penstock_types::run::RunId;
@@ -28,22 +29,74 @@ pub(crate) enum ModuleRemoval {
     InUse(RunId),
 }
 
-/// Registers a module as the next version of its name; if the same bytes are already registered, their version stays. Returns the
-/// number of the version, true if the version is new, and the digest of the previous version.
+/// Token on whose behalf a module is uploaded.
+#[derive(Clone, Debug)]
+pub(crate) struct Uploader {
+    /// Name of the token; `None` on a server that requires no token.
+    pub(crate) token: Option<Arc<str>>,
+    /// True if the token may upload versions of all names, whoever owns them.
+    pub(crate) is_free: bool,
+}
+
+/// Result of the registration of a module.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum ModuleInsertion {
+    Registered {
+        version: u32,
+        /// False if the same bytes were registered before.
+        created: bool,
+        /// Digest of the version before this one.
+        previous: Option<String>,
+        /// True if the name had no owner and belongs to the uploader from now on, although the uploader did not create it.
+        took_name: bool,
+    },
+    /// Nothing was registered, because the name belongs to the token with this name.
+    OwnedBy(String),
+}
+
+impl Uploader {
+    /// Returns the owner of a name if it keeps this token from uploading a version of it.
+    pub(crate) fn refused_by(
+        &self,
+        connection: &Connection,
+        name: &str,
+    ) -> Result<Option<String>, HistoryError> {
+        let owner = owner(connection, name)?;
+        Ok(owner.filter(|owner| !self.is_free && self.token.as_deref() != Some(owner)))
+    }
+}
+
+/// Name of the token to which the name of a module belongs; `None` if the name is unknown, or belongs to no token.
+pub(crate) fn owner(connection: &Connection, name: &str) -> Result<Option<String>, HistoryError> {
+    Ok(first::<Option<String>>(connection, "SELECT owner FROM module_names WHERE name = ?1", [name])?
+        .flatten())
+}
+
+/// Registers a module as the next version of its name, which belongs to the uploader if it is new; if the same bytes are already
+/// registered, their version stays.
 pub(crate) fn insert(
     transaction: &Transaction<'_>,
     report: &ModuleReport,
     alias: Option<&str>,
-) -> Result<(u32, bool, Option<String>), HistoryError> {
+    by: &Uploader,
+) -> Result<ModuleInsertion, HistoryError> {
     let name = &report.manifest.name;
     let known = first(transaction, "SELECT version FROM modules WHERE digest = ?1", [&report.digest])?;
+    let mut took_name = false;
     let version = match known {
         Some(version) => version,
         None => {
+            if let Some(owner) = by.refused_by(transaction, name)? {
+                return Ok(ModuleInsertion::OwnedBy(owner));
+            }
+            if !by.is_free {
+                let take = "UPDATE module_names SET owner = ?2 WHERE name = ?1 AND owner IS NULL";
+                took_name = transaction.execute(take, params![name, by.token])? > 0;
+            }
             let version: u32 = transaction.query_row(
-                "INSERT INTO module_names (name, last_version) VALUES (?1, 1) \
+                "INSERT INTO module_names (name, last_version, owner) VALUES (?1, 1, ?2) \
                  ON CONFLICT (name) DO UPDATE SET last_version = last_version + 1 RETURNING last_version",
-                [name],
+                params![name, by.token],
                 |row| row.get(0),
             )?;
             transaction.execute(
@@ -61,7 +114,7 @@ pub(crate) fn insert(
         "SELECT digest FROM modules WHERE name = ?1 AND version < ?2 ORDER BY version DESC LIMIT 1",
         params![name, version],
     )?;
-    Ok((version, known.is_none(), previous))
+    Ok(ModuleInsertion::Registered { version, created: known.is_none(), previous, took_name })
 }
 
 /// Sets an alias to a version; returns false if there is no such version.
@@ -193,15 +246,26 @@ pub(crate) fn find(
     }))
 }
 
-/// Returns the versions of a module, newest first; empty if there is no such module.
-pub(crate) fn versions(connection: &Connection, name: &str) -> Result<Vec<ModuleVersion>, HistoryError> {
-    let query = "SELECT version FROM modules WHERE name = ?1 ORDER BY version DESC";
-    let numbers: Vec<u32> = match StdModule::find(name) {
-        Some(_) => vec![STD_VERSION],
-        None => all(connection, query, [name])?,
+/// Returns the versions of a module with numbers below `before`, newest first, and true if there are more.
+pub(crate) fn versions(
+    connection: &Connection,
+    name: &str,
+    before: Option<u32>,
+    limit: u32,
+) -> Result<(Vec<ModuleVersion>, bool), HistoryError> {
+    let (numbers, more) = match StdModule::find(name) {
+        Some(_) => (vec![STD_VERSION], false),
+        None => PageQuery::default()
+            .with("name = ?", Some(name.to_owned()))
+            .with("version < ?", before)
+            .read(connection, ("module", "version FROM modules", "version DESC"), limit, |row| {
+                Ok(Ok(row.get(0)?))
+            })?,
     };
     let found = numbers.into_iter().map(|number| undamaged("module", Ok(find(connection, name, number))));
-    found.filter_map(|found| found.map(Option::flatten).transpose()).collect()
+    let found: Result<Vec<_>, HistoryError> =
+        found.filter_map(|found| found.map(Option::flatten).transpose()).collect();
+    Ok((found?, more))
 }
 
 pub(crate) fn aliases(connection: &Connection, name: &str) -> Result<BTreeMap<String, u32>, HistoryError> {

@@ -40,11 +40,21 @@ pub(crate) struct Registered {
     pub(crate) begins_at: Option<String>,
 }
 
-/// `Idempotency-Key` of a submission, and the digest of the request.
+/// `Idempotency-Key` of a submission, and the digest of the request. Keys of different tokens are different.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Repeat {
+    /// Name of the token that sent the key.
+    pub(crate) token: String,
     pub(crate) key: String,
     pub(crate) request: [u8; 32],
+}
+
+impl Repeat {
+    /// Key as stored. Neither names of tokens nor keys contain blanks, so a key of an earlier version, which was stored without a
+    /// token, is never equal.
+    fn stored_key(&self) -> String {
+        format!("{} {}", self.token, self.key)
+    }
 }
 
 /// Result of the search for an earlier submission with the same `Idempotency-Key`.
@@ -119,7 +129,7 @@ pub(crate) fn insert(
     if let Some(repeat) = repeat {
         transaction.execute(
             "UPDATE runs SET key = NULL, request = NULL WHERE key = ?1 AND submitted_at < ?2",
-            params![repeat.key, seconds_ago(KEY_SECONDS)],
+            params![repeat.stored_key(), seconds_ago(KEY_SECONDS)],
         )?;
         let known = find_key(transaction, repeat)?;
         if known != KnownSubmission::No {
@@ -143,7 +153,7 @@ pub(crate) fn insert(
             ":for_s": run.for_s,
             ":cloned_from": run.cloned_from.as_deref(),
             ":resumes": run.resumes.as_deref(),
-            ":key": repeat.map(|repeat| &repeat.key),
+            ":key": repeat.map(Repeat::stored_key),
             ":request": repeat.map(|repeat| repeat.request.as_slice()),
         },
     )?;
@@ -157,11 +167,13 @@ pub(crate) fn insert(
     Ok(KnownSubmission::No)
 }
 
+/// Finds the run that was submitted with the key: by the same token, else by a server of an earlier version, on which all tokens
+/// shared their keys.
 pub(crate) fn find_key(connection: &Connection, repeat: &Repeat) -> Result<KnownSubmission, HistoryError> {
     let found: Option<(String, Vec<u8>)> = connection
         .query_row(
-            "SELECT id, request FROM runs WHERE key = ?1 AND submitted_at >= ?2",
-            params![repeat.key, seconds_ago(KEY_SECONDS)],
+            "SELECT id, request FROM runs WHERE key IN (?1, ?2) AND submitted_at >= ?3 ORDER BY key = ?1 DESC LIMIT 1",
+            params![repeat.stored_key(), repeat.key, seconds_ago(KEY_SECONDS)],
             |row| row.try_into(),
         )
         .optional()?;

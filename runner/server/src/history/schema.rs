@@ -151,6 +151,17 @@ const RESUME: &str = "
     ALTER TABLE runs ADD COLUMN resumes TEXT;
 ";
 
+/// Statement that sets the owners of names in a history of an earlier version, which stored none: the token of the last upload in
+/// the audit log. `anyone` is no token.
+const FILL_OWNERS: &str = "
+    UPDATE module_names SET owner = nullif(last.token, 'anyone') FROM (
+        SELECT substr(made, 1, instr(made, '/versions/') - 1) AS name, token, max(number) FROM (
+            SELECT substr(target, instr(target, ' -> modules/') + 12) AS made, token, number FROM audit
+            WHERE action = 'upload_module' AND status = 201 AND instr(target, ' -> modules/') > 0
+        ) GROUP BY 1
+    ) AS last WHERE last.name = module_names.name;
+";
+
 /// Version of the schema that this program reads and writes.
 pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
 
@@ -191,6 +202,12 @@ pub(crate) fn migrate(connection: &mut Connection) -> rusqlite::Result<Found> {
     }
     if !knew_verdicts {
         connection.execute_batch(FILL_VERDICTS)?;
+    }
+    if !connection.column_exists(None, "module_names", "owner")? {
+        let transaction = connection.transaction()?;
+        transaction.execute_batch("ALTER TABLE module_names ADD COLUMN owner TEXT")?;
+        transaction.execute_batch(FILL_OWNERS)?;
+        transaction.commit()?;
     }
     Ok(Found::Ready)
 }
@@ -233,6 +250,51 @@ mod tests {
             assert_eq!(migrate(&mut file).unwrap(), Found::Ready);
             let found = find(&file, "r").unwrap_or_else(|error| panic!("{column}: {error}")).unwrap();
             assert_eq!((found.summary.name.as_str(), found.summary.failed_samples), ("old", 0), "{column}");
+        }
+    }
+
+    #[test]
+    fn names_of_modules_belong_to_the_tokens_of_their_last_uploads() {
+        let mut file = Connection::open_in_memory().unwrap();
+        migrate(&mut file).unwrap();
+        file.execute_batch("ALTER TABLE module_names DROP COLUMN owner").unwrap();
+        let names = ["image", "Image", "im_ge", "audio", "text", "open", "unlogged"];
+        for name in names {
+            file.execute("INSERT INTO module_names (name, last_version) VALUES (?1, 9)", [name]).unwrap();
+        }
+        for (token, action, target, status) in [
+            ("first", "upload_module", "modules -> modules/image/versions/1", Some(201)),
+            ("ci", "upload_module", "modules?alias=stable -> modules/image/versions/2", Some(201)),
+            // These requests have changed nothing, or are no uploads.
+            ("again", "upload_module", "modules -> modules/image/versions/1", Some(200)),
+            ("left", "upload_module", "modules", None),
+            ("admin", "set_alias", "modules/image/aliases/a -> modules/image/versions/1", Some(201)),
+            ("upper", "upload_module", "modules -> modules/Image/versions/1", Some(201)),
+            ("operator", "upload_module", "modules -> modules/audio/versions/1", Some(201)),
+            ("runner", "upload_module", "modules -> modules/text/versions/1", Some(201)),
+            ("runner", "upload_module", "modules -> modules/open/versions/1", Some(201)),
+            ("anyone", "upload_module", "modules -> modules/open/versions/2", Some(201)),
+            ("runner", "upload_module", "modules -> modules/removed/versions/1", Some(201)),
+        ] {
+            file.execute(
+                "INSERT INTO audit (at, token, address, action, target, status) VALUES ('', ?1, '', ?2, ?3, ?4)",
+                rusqlite::params![token, action, target, status],
+            )
+            .unwrap();
+        }
+        let owner = |file: &Connection, name: &str| -> Option<String> {
+            file.query_row("SELECT owner FROM module_names WHERE name = ?1", [name], |row| row.get(0))
+                .unwrap()
+        };
+        // The log decides once; later entries change no owner.
+        for _ in 0..2 {
+            assert_eq!(migrate(&mut file).unwrap(), Found::Ready);
+            let owners = names.map(|name| owner(&file, name));
+            let expected = [Some("ci"), Some("upper"), None, Some("operator"), Some("runner"), None, None];
+            assert_eq!(owners, expected.map(|owner| owner.map(str::to_owned)));
+            let late = "INSERT INTO audit (at, token, address, action, target, status) \
+                 VALUES ('', 'late', '', 'upload_module', 'modules -> modules/text/versions/2', 201)";
+            file.execute(late, []).unwrap();
         }
     }
 

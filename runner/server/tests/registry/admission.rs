@@ -218,6 +218,45 @@ async fn a_key_stands_for_one_run_however_often_it_is_sent() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_keys_of_one_token_are_not_those_of_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = open(&folder.path().join("data"), stores(folder.path()));
+    let document = json!({ "threads": 1, "source": { "range": { "count": 3 } } });
+    let keyed = || Submission { idempotency_key: Some("nightly".to_owned()), ..submission(&document) };
+    let sent = async |token: &str| runs.for_token(&token.into(), false).submit(keyed()).await.unwrap();
+    let first = sent("ci").await;
+    let other = sent("ci-2").await;
+    assert!(first.is_new && other.is_new);
+    for (token, run) in [("ci", &first.run), ("ci-2", &other.run)] {
+        let again = sent(token).await;
+        assert_eq!((again.is_new, &again.run.summary.id), (false, &run.summary.id), "{token}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_of_an_earlier_version_stay_valid_for_their_day() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let document = json!({ "threads": 1, "source": { "range": { "count": 3 } } });
+    let keyed = || Submission { idempotency_key: Some("nightly".to_owned()), ..submission(&document) };
+    let runs = open(&data, stores(folder.path()));
+    let id = runs.submit(keyed()).await.unwrap().run.summary.id;
+    runs.shutdown().await;
+    drop(runs);
+    // Earlier versions stored keys without their tokens.
+    let file = rusqlite::Connection::open(data.join("penstock.sqlite")).unwrap();
+    assert_eq!(file.execute("UPDATE runs SET key = 'nightly' WHERE key IS NOT NULL", []).unwrap(), 1);
+    let runs = open(&data, stores(folder.path()));
+    let again = runs.for_token(&"ci".into(), false).submit(keyed()).await.unwrap();
+    assert_eq!((again.is_new, again.run.summary.id), (false, id));
+    file.execute("UPDATE runs SET submitted_at = '2020-01-01T00:00:00.000Z'", []).unwrap();
+    let own = runs.for_token(&"ci".into(), false).submit(keyed()).await.unwrap();
+    let other = runs.for_token(&"other".into(), false).submit(keyed()).await.unwrap();
+    assert!(own.is_new && other.is_new);
+    assert!(!runs.for_token(&"ci".into(), false).submit(keyed()).await.unwrap().is_new);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_was_just_submitted_can_be_stopped_but_not_deleted_while_it_is_live() {
     let folder = tempfile::tempdir().unwrap();
     let runs = open(&folder.path().join("data"), stores(folder.path()));

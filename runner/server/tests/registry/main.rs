@@ -10,6 +10,7 @@ mod letters;
 mod live;
 mod migrated;
 mod modules;
+mod owners;
 mod quota;
 mod support;
 mod tags;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use penstock_server::{ModuleContent, ModuleQuery, Runs, TryRequest};
+use penstock_server::{ModuleContent, ModuleQuery, Runs, TryRequest, VersionQuery};
 use penstock_types::run::RunState;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -167,7 +167,16 @@ async fn versions_are_numbered_and_aliased_and_can_be_removed_when_unused() {
     assert_eq!(bytes, second);
     // The number of a version is not reused.
     assert_eq!(upload(&runs, &first).await.version.version, 3);
-    assert_eq!(runs.module("misbehaving").await.unwrap().versions.len(), 2);
+    let versions = async |cursor, limit| {
+        let page = runs.module("misbehaving", VersionQuery { cursor, limit }).await.unwrap();
+        (page.versions.iter().map(|version| version.version).collect::<Vec<_>>(), page.next)
+    };
+    assert_eq!(versions(None, None).await, (vec![3, 2], None));
+    let (newest, next) = versions(None, Some(1)).await;
+    assert_eq!((newest, next.is_some()), (vec![3], true));
+    assert_eq!(versions(next, Some(1)).await, (vec![2], None));
+    let unknown = runs.module("misbehaving", VersionQuery { cursor: Some("?".to_owned()), limit: None });
+    assert_eq!(unknown.await.unwrap_err().kind(), "refused");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use penstock_pipeline::Stores;
-use penstock_server::{Budget, Runs, RunsError, RunsSettings, Submission, Submitted};
+use penstock_server::{Budget, Event, Runs, RunsError, RunsSettings, Submission, Submitted, Told};
 use penstock_types::config::RunBounds;
 use penstock_types::fault::SpecFault;
 use penstock_types::run::{RunDetail, RunId};
@@ -37,6 +37,7 @@ impl Kind for RunsError {
             Self::Refused(_) => "refused",
             Self::TooLarge { .. } => "too-large",
             Self::Conflict(_) => "conflict",
+            Self::NotOwner { .. } => "not-owner",
             Self::Differs(_) => "differs",
             Self::KeyReused => "key-reused",
             Self::QueueFull { .. } => "queue-full",
@@ -95,6 +96,20 @@ pub(crate) async fn refusal(runs: &Runs, document: &Value) -> Vec<SpecFault> {
     match runs.submit(submission(document)).await {
         Err(RunsError::Invalid(faults)) => faults,
         other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// Event that a reader of the feed got.
+pub(crate) fn event(told: &Told) -> Event {
+    let data = &told.data;
+    match told.name {
+        "sample" => Event::Sample(serde_json::from_str(data).unwrap()),
+        "state" => Event::State(serde_json::from_str(data).unwrap()),
+        "runs" => Event::Runs(serde_json::from_str(data).unwrap()),
+        "log" => Event::Log(serde_json::from_str(data).unwrap()),
+        "gap" => Event::Gap(serde_json::from_str(data).unwrap()),
+        "end" => Event::End(serde_json::from_str(data).unwrap()),
+        other => panic!("{other}"),
     }
 }
 

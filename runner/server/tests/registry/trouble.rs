@@ -8,7 +8,7 @@ use rusqlite::Connection;
 use serde_json::json;
 
 use crate::support::{
-    Kind, PATIENCE, end_of, guest, open, stores, submission, submit, try_open, until, upload,
+    Kind, PATIENCE, end_of, event, guest, open, stores, submission, submit, try_open, until, upload,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -122,7 +122,7 @@ async fn runs_that_can_be_neither_stored_nor_kept_in_memory_still_report_their_e
         // A client that subscribes to the events of the ended run gets the end of the run.
         let mut events = runs.events(std::slice::from_ref(id), None).await.unwrap();
         let first = tokio::time::timeout(PATIENCE, events.next()).await.unwrap().unwrap();
-        assert!(matches!(&*first[0].1, Event::End(summary) if summary.state == RunState::Completed));
+        assert!(matches!(event(&first[0].1), Event::End(summary) if summary.state == RunState::Completed));
     }
     let query = RunQuery { states: vec![RunState::Completed], ..RunQuery::default() };
     let all = async {

@@ -85,7 +85,7 @@ impl Error for Misread {
         Self::custom(format_args!(
             "found {}, expected {}",
             found_in_words(found),
-            expected_in_words(expected)
+            expected_in_words(found, expected)
         ))
     }
 
@@ -144,9 +144,12 @@ fn found_in_words(found: Unexpected<'_>) -> String {
     }
 }
 
-/// Replaces the names of Rust's types, which serde uses, by the names of JSON's types.
-fn expected_in_words(expected: &dyn Expected) -> String {
+/// Replaces the names of Rust's types, which serde uses, by the names of JSON's types. Names the bound that the found number exceeds.
+fn expected_in_words(found: Unexpected<'_>, expected: &dyn Expected) -> String {
+    let is_large = matches!(found, Unexpected::Unsigned(value) if value > u32::MAX.into());
     match expected.to_string().as_str() {
+        "u32" if is_large => format!("a whole number from 0 to {}", u32::MAX),
+        "a nonzero u32" if is_large => format!("a whole number from 1 to {}", u32::MAX),
         "u64" | "u32" => "a whole number, 0 or more".to_owned(),
         "a nonzero u32" => "a whole number, 1 or more".to_owned(),
         "a boolean" => "`true` or `false`".to_owned(),

@@ -190,6 +190,27 @@ fn each_malformed_document_is_reported_with_place_and_reason() {
 }
 
 #[test]
+fn a_number_that_is_too_large_is_refused_with_its_bound() {
+    let range = json!({ "range": { "count": 1 } });
+    let weighted = |weight: Value| {
+        let sources = json!({ "a": { "source": range, "weight": weight }, "b": { "source": range } });
+        faults(&json!({ "source": { "mix": { "sources": sources } } }).to_string())
+    };
+    let place = "/source/mix/sources/a/weight: found";
+    assert_eq!(
+        weighted(json!(5_000_000_000_u64)),
+        format!("{place} `5000000000`, expected a whole number from 0 to 4294967295")
+    );
+    assert_eq!(weighted(json!(-1)), format!("{place} `-1`, expected a whole number, 0 or more"));
+    let epochs = json!({ "source": { "range": { "count": 1, "epochs": 5_000_000_000_u64 } } });
+    let told = faults(&epochs.to_string());
+    assert_eq!(
+        told,
+        "/source/range/epochs: found `5000000000`, expected a whole number from 1 to 4294967295"
+    );
+}
+
+#[test]
 fn at_most_256_stages_are_read() {
     let stages = vec![json!({ "disaggregate": {} }); 257];
     let document = json!({ "source": { "range": { "count": 1 } }, "stages": stages });

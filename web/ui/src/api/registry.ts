@@ -8,7 +8,17 @@ const ofVersion = (name: string, version: number | string) => `${ofName(name)}/v
 const ofAlias = (name: string, alias: string) => `${ofName(name)}/aliases/${encodeURIComponent(alias)}`
 
 export const registry = {
-  module: (name: string, signal?: AbortSignal) => get<ModuleDetail>(ofName(name), {}, signal),
+  /** The module with all its versions, read page by page. */
+  module: async (name: string, signal?: AbortSignal): Promise<ModuleDetail> => {
+    const page = (cursor: string | null) => get<ModuleDetail>(ofName(name), { cursor, limit: 200 }, signal)
+    const all = await page(null)
+    while (all.next) {
+      const { versions, next } = await page(all.next)
+      all.versions.push(...versions)
+      all.next = next ?? null
+    }
+    return all
+  },
   contentAddress: (name: string, version: number) => address(`${ofVersion(name, version)}/content`),
   deleteVersion: (name: string, version: number) => remove(ofVersion(name, version)),
   setAlias: (name: string, alias: string, version: number) => put<ModuleDetail>(ofAlias(name, alias), { version }),

@@ -106,7 +106,7 @@ export interface paths {
         put?: never;
         /**
          * Upload a module
-         * @description The name comes from the module's manifest. Bytes that are stored already create no new version.
+         * @description The name comes from the module's manifest, and belongs to the token that uploads it first: further versions of others are refused with 403, unless they have the role `admin`. Bytes that are stored already create no new version.
          */
         post: operations["upload_module"];
         delete?: never;
@@ -139,7 +139,7 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Show a module's versions and aliases */
+        /** Show a module's aliases and versions, newest first */
         get: operations["show_module"];
         put?: never;
         post?: never;
@@ -265,7 +265,7 @@ export interface paths {
         put?: never;
         /**
          * Submit a pipeline document, or only check it
-         * @description A request that is repeated with the same `Idempotency-Key` within a day returns the run of the first request. With `validate_only`, the response is the result of the check.
+         * @description A request that the same token repeats with the same `Idempotency-Key` within a day returns the run of the first request. With `validate_only`, the response is the result of the check.
          */
         post: operations["submit_run"];
         delete?: never;
@@ -966,9 +966,9 @@ export interface components {
             at: string;
             /** @description Name of the token that was used: `operator` for the server's own token, `anyone` if the server requires no token. */
             token: string;
-            /** @description Address of the client, or of its proxy. */
+            /** @description Address of the client, or of its proxy; empty for `own_module`, which follows from an upload with an entry of its own. */
             address: string;
-            /** @description Id of the operation, e.g. `delete_run`. */
+            /** @description Id of the operation, e.g. `delete_run`, or `own_module` if a token got the name of a module that had no owner. */
             action: string;
             /** @description Path and query of the request beneath the API; for a new resource, also the path of the resource. */
             target: string;
@@ -1041,6 +1041,8 @@ export interface components {
              * @description Number of runs that used any of the versions.
              */
             runs: number;
+            /** @description Name of the token that alone, besides admins, may upload further versions; `null` if the name belongs to no token. */
+            owner?: string | null;
         };
         /** @description Version of a module. The bytes of a version never change. */
         ModuleVersion: {
@@ -1176,7 +1178,7 @@ export interface components {
             /** @description Digest of the version before this one; `null` for the first version. */
             previous?: string | null;
         };
-        /** @description Module with all its versions. */
+        /** @description Module with a page of its versions. */
         ModuleDetail: {
             /** @description Name of the module. */
             name: string;
@@ -1184,8 +1186,12 @@ export interface components {
             aliases: {
                 [key: string]: number;
             };
-            /** @description Versions of the module, newest first. */
+            /** @description Name of the token that alone, besides admins, may upload further versions; `null` if the name belongs to no token. */
+            owner?: string | null;
+            /** @description Versions of the module on this page, newest first. */
             versions: components["schemas"]["ModuleVersion"][];
+            /** @description Cursor of the next page of versions; `null` at the end of the list. */
+            next?: string | null;
         };
         /** @description Trial of a module on a few samples. Exactly one of `samples` and `from` is required. */
         TryRequest: {
@@ -5904,7 +5910,12 @@ export interface operations {
     };
     show_module: {
         parameters: {
-            query?: never;
+            query?: {
+                /** @description Cursor of the page: `next` of the previous page; the first page if missing. */
+                cursor?: string;
+                /** @description Maximum number of versions; 50 if missing, 200 at most. */
+                limit?: number;
+            };
             header?: never;
             path: {
                 /** @description Name of the module. */
@@ -5914,7 +5925,7 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Module with all its versions. */
+            /** @description Module with a page of its versions. */
             200: {
                 headers: {
                     [name: string]: unknown;
@@ -6083,7 +6094,7 @@ export interface operations {
             };
         };
         responses: {
-            /** @description Module with all its versions. */
+            /** @description Module with a page of its versions. */
             200: {
                 headers: {
                     [name: string]: unknown;
