@@ -171,7 +171,11 @@ impl NumberedSource {
             let data = DataSet { count: Some(samples.count()), digest: samples.digest(), blocks: None };
             let traversal = continued(traversal, &*samples, self.start.as_deref())?;
             let (ahead_bytes, mean_bytes) = (self.ahead_bytes, samples.mean_bytes().max(1));
-            let (total, room, ahead) = (traversal.total(), Room::new(ahead_bytes.max(CHUNK_BYTES).saturating_mul(2)), VecDeque::new());
+            let (total, room, ahead) = (
+                traversal.total(),
+                Room::new(ahead_bytes.max(CHUNK_BYTES).saturating_mul(2)),
+                VecDeque::new(),
+            );
             let reading = Reading { samples, data, traversal, total, ahead_bytes, room, mean_bytes, ahead };
             self.state = State::Open(Box::new(reading));
         }
