@@ -43,7 +43,7 @@ function missingNames(schema: SchemaFor, object: SyntaxNode, typed: SyntaxNode |
     .filter(({ name }) => !there.has(name))
     .map((field) => {
       const label = JSON.stringify(field.name)
-      const value = field.default ?? startOf(schema, [...path, field.name])
+      const value = field.default ?? field.example ?? startOf(schema, [...path, field.name])
       return { label, detail: field.kind, info: unmarked(field.about), apply: hasValue ? label : `${label}: ${compact(value)}`, boost: field.required ? 1 : 0 }
     })
 }
