@@ -141,7 +141,9 @@ impl<'a> Member<'a> {
                 } else if meta.path.is_ident("example") {
                     &mut member.example
                 } else {
-                    return Err(meta.error("expected `default = ...`, `example = ...`, `min = ...` or `max = ...`"));
+                    return Err(
+                        meta.error("expected `default = ...`, `example = ...`, `min = ...` or `max = ...`")
+                    );
                 };
                 let expression = meta.value()?.parse::<Expr>()?;
                 let text = json::literal(&expression)?;
