@@ -237,14 +237,16 @@ e2e: rust-stages ui chromium tests/e2e/node_modules/.package-lock.json ## Test t
 	  PENSTOCK=$(abspath $(TARGET_DIR))/debug/penstock MAKE_DATA=$(abspath $(TARGET_DIR))/debug/make-data \
 	  MODULES=$(abspath $(GUEST_DIR)) npm test
 
-.PHONY: bench-lists bench-pages soak-pages
+.PHONY: bench-lists bench-pages soak-pages picture
 bench-lists: PAGES := lists.bench.mjs
 bench-lists: ## Measure the list of runs with 1,000 runs in a real browser (CHROMIUM=...)
 bench-pages: PAGES := pages.bench.mjs
 bench-pages: ## Measure the time until each page is interactive, with the processor slowed down 4 times
 soak-pages: PAGES := pages.soak.mjs $(TIME)
 soak-pages: ## Watch memory and processor time of a tab with 20 live pipelines for TIME seconds; fail where they grow
-bench-lists bench-pages soak-pages: rust-stages ui chromium tests/e2e/node_modules/.package-lock.json build
+picture: PAGES := run.picture.mjs ../../web/run.png
+picture: ## Take the picture of the README anew: the page of a run that data loading limits
+bench-lists bench-pages soak-pages picture: rust-stages ui chromium tests/e2e/node_modules/.package-lock.json build
 	@chromium="$(CHROMIUM)"; cd tests/e2e && CHROMIUM="$${chromium:-$$(command -v chromium)}" MODULES=$(abspath $(GUEST_DIR)) \
 	  PENSTOCK=$(abspath $(PENSTOCK)) MAKE_DATA=$(abspath $(TARGET_DIR))/release/make-data node $(PAGES)
 

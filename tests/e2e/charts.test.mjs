@@ -66,6 +66,8 @@ test('an enlarged chart is in the address, closes by Escape and gives the focus 
   await dialog.getByRole('group', { name: /^Average task time: chart/ }).waitFor()
   const { width, height } = await dialog.locator('.u-over').boundingBox()
   assert.ok(width > 1.5 * small && height > 400, `${width} x ${height}`)
+  // The dialog covers the legend of the page.
+  assert.deepEqual((await dialog.locator('.legend > span').allTextContents()).map((name) => name.trim()), ['load', 'decode'])
   await shot(page, 'charts-large')
   assert.deepEqual(await violations(page), [])
   await page.reload()
@@ -73,6 +75,16 @@ test('an enlarged chart is in the address, closes by Escape and gives the focus 
   await page.keyboard.press('Escape')
   await page.waitForURL((url) => url.search === '')
   await page.waitForFunction(() => document.activeElement?.getAttribute('aria-label') === 'Enlarge average task time')
+})
+
+test('no line ends in the high rate of a moment', async () => {
+  // The queue of the source ends long before the run, some milliseconds after the start of a bucket.
+  const short = await finished(server, { ...sleepy(60, 40), name: 'part', sink: { queue: 1 } })
+  await open('?chart=qps', page, short.id)
+  await page.getByRole('dialog').getByRole('button', { name: 'Table' }).click()
+  const rows = await page.getByRole('dialog').getByRole('row').allInnerTexts()
+  const greatest = rows.slice(1).map((row) => Number(row.split('\t').at(-1).replace(/\s|\/s/g, '')))
+  assert.ok(greatest.length === 3 && greatest.every((rate) => rate < 80), rows.join('\n'))
 })
 
 test('percentiles stand beside means, and agree with the server', async () => {

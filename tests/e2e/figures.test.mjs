@@ -1,11 +1,11 @@
 // Figures of a page agree with each other and with the API, at random moments and in random windows of different runs.
 import assert from 'node:assert/strict'
-import { readFileSync } from 'node:fs'
+import { mkdirSync, readFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
-import { browse, finished, folder, modules, open as visit, serve } from './kit.mjs'
+import { browse, finished, folder, modules, open as visit, serve, write } from './kit.mjs'
 
 const ui = new URL('../../web/ui/', import.meta.url)
 const { transpileModule } = createRequire(new URL('package.json', ui))('typescript')
@@ -29,7 +29,12 @@ let looked = 0
 let seen = { figures: 0, twice: 0 }
 
 before(async () => {
-  server = await serve({ data: data.path, args: ['--threads', '8', '--module', join(modules, 'guest_misbehaving.wasm')], env: { PENSTOCK_LOG: 'error' } })
+  const texts = join(data.path, 'texts')
+  mkdirSync(texts)
+  const records = Array.from({ length: 480 }, (_, key) => `${JSON.stringify({ key: String(key), kind: 'aabc'[key % 4], level: key % 3 })}\n`)
+  write(join(texts, 'records.ndjson'), records.join(''))
+  const args = ['--threads', '8', '--module', join(modules, 'guest_misbehaving.wasm'), '--store', `texts=${texts}`]
+  server = await serve({ data: join(data.path, 'data'), args, env: { PENSTOCK_LOG: 'error' } })
   browser = await browse(server.url)
   page = browser.page
   await page.route('**/api/v1/runs/*/figures*', async (route) => {
@@ -53,11 +58,25 @@ const random = () => (state = (state * 48_271 + 1) % 2_147_483_647) / 2_147_483_
 
 const sleep = (name, mean_ms, more = {}) => ({ sleep: { name, mean_ms, ...more } })
 const tolerant = { max_failures: { rate: 1 } }
+const route = (field, paths, more = {}) => ({ route: { by: { field }, paths, queue: 4, ...more } })
 const documents = {
   failures: { source: { range: { count: 163 } }, stages: [sleep('read', 2), sleep('decode', 8, { concurrency: 2, fail_rate: 0.25 })], consumer: { simulate: { step_ms: 4 } }, ...tolerant },
   batches: { source: { range: { count: 700 } }, stages: [sleep('read', 3), sleep('decode', 8, { concurrency: 3 }), { aggregate: { size: 8 } }], consumer: { simulate: { step_ms: 12 } } },
   'fan-out': { source: { range: { count: 500 } }, stages: [sleep('read', 4), { wasm: { name: 'split', module: 'misbehaving', params: { how: 'many' }} }], consumer: { discard: {} } },
   empty: { source: { range: { count: 40 } }, stages: [sleep('read', 2), { wasm: { name: 'filter', module: 'misbehaving', params: { how: 'drop' } } }], consumer: { discard: {} } },
+  // Samples of the kind `c` have no path and fail.
+  routes: {
+    source: { records: { store: 'texts', key: 'records.ndjson' } },
+    stages: [sleep('read', 3), route('kind', { a: [sleep('wide', 4, { concurrency: 2 }), route('level', { 0: [sleep('deep', 3)] }, { else: [] })], b: [] }, { on_error: 'skip' }), { aggregate: { size: 8 } }],
+    consumer: { simulate: { step_ms: 12 } },
+    ...tolerant,
+  },
+  mixture: {
+    source: { mix: { sources: { texts: { source: { records: { store: 'texts', key: 'records.ndjson' } }, weight: 3 }, numbers: { source: { range: { count: 90 } } } } } },
+    stages: [sleep('read', 2), sleep('decode', 5, { concurrency: 2, fail_rate: 0.1 })],
+    consumer: { simulate: { step_ms: 3 } },
+    ...tolerant,
+  },
   fast: { source: { range: { count: 60_000 } }, stages: [{ aggregate: { size: 100 } }], consumer: { discard: {} } },
   'slow-consumer': { source: { range: { count: 90 } }, stages: [sleep('read', 2)], consumer: { simulate: { step_ms: 25 } } },
   'no-warm-up': { source: { range: { count: 3 } }, stages: [sleep('read', 1)], consumer: { discard: {} } },
@@ -175,7 +194,35 @@ for (const [name, document] of Object.entries(documents)) {
       assert.deepEqual(again.body, figures, `${query} of ${JSON.stringify(window)}`)
     }
     if (isLive) await server.ask('POST', `/runs/${run.id}/stop`)
+    else await addUp(run)
   })
+}
+
+/** Counts of all nodes and queues of a run in a window, by name. */
+function countsOf({ stages, queues, queue_samples_per_s, ledger }) {
+  const counts = {}
+  for (const { id, task } of stages) counts[`tasks of ${id}`] = task.num_tasks
+  for (const { id, ...book } of ledger.stages) for (const [what, samples] of Object.entries(book)) counts[`${what} of ${id}`] = samples
+  for (const { id, num_items, elapsed_s } of queues) {
+    counts[`items of ${id}`] = num_items
+    counts[`samples of ${id}`] = Math.round((queue_samples_per_s[id] ?? 0) * elapsed_s)
+  }
+  return counts
+}
+
+/** The counts of two parts of an ended run are together those of the whole run. */
+async function addUp(run) {
+  const figuresOf = async (from_s, to_s) => (await server.ask('GET', `/runs/${run.id}/figures?from_s=${from_s}&to_s=${to_s}`)).body
+  const whole = await figuresOf(0, run.elapsed_s + 1000)
+  const first = await figuresOf(0, (0.3 + 0.4 * random()) * run.elapsed_s)
+  assert.equal(whole.window.kind, 'whole')
+  const cut = Math.round(4 * first.window.to_s) / 4
+  // A run that is not longer than a row has no parts.
+  if (first.window.kind === 'whole' || cut === 0 || cut >= run.elapsed_s) return
+  const parts = [first, await figuresOf(cut, run.elapsed_s + 1000)].map(countsOf)
+  for (const [what, number] of Object.entries(countsOf(whole))) {
+    assert.equal(parts[0][what] + parts[1][what], number, `${what} of ${run.name} before and after ${cut} s, SEED=${SEED}`)
+  }
 }
 
 test('a completed run with failed samples is no success', async () => {

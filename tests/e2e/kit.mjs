@@ -23,6 +23,9 @@ export function photos(path, count = 40) {
   assert.equal(made.status, 0, String(made.stderr))
 }
 
+/** A rule of axe that is not on by default: names of buttons contain their labels. */
+const MORE_RULES = { 'label-content-name-mismatch': { enabled: true } }
+
 /** Starts `penstock serve` over a data directory; resolves when it listens. */
 export async function serve({ data, port = 0, args = [], env = {}, makesToken = false }) {
   const all = ['serve', `--listen=127.0.0.1:${port}`, '--data-dir', data, ...(env.PENSTOCK_TOKEN || makesToken ? [] : ['--no-token']), ...args]
@@ -102,12 +105,24 @@ export async function browse(url, options = {}) {
   }
 }
 
-/** Accessibility rules that a page violates, as short texts. */
+/** Texts and tooltips of a page with backticks, the markup of messages, outside of code. */
+const markedUp = (page) =>
+  page.evaluate(() => {
+    const isShown = (node) => !node.parentElement.closest('code, pre, script, .message')
+    const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
+    const texts = []
+    while (walk.nextNode()) if (isShown(walk.currentNode)) texts.push(walk.currentNode.textContent)
+    const titles = [...document.querySelectorAll('[title], [aria-label]')].flatMap((element) => ['title', 'aria-label'].map((name) => element.getAttribute(name) ?? ''))
+    return [...texts, ...titles].filter((text) => text.includes('`'))
+  })
+
+/** Accessibility rules that a page violates, and texts with raw markup, as short texts. */
 export async function violations(page) {
   // The default mode opens a second page for each check, for frames of other origins. The pages have no such frames, and that
   // mode takes twice as long.
-  const { violations } = await new AxeBuilder({ page }).setLegacyMode().analyze()
-  return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(' | ')}`)
+  const { violations } = await new AxeBuilder({ page }).setLegacyMode().options({ rules: MORE_RULES }).analyze()
+  const marked = (await markedUp(page)).map((text) => `raw markup: ${text}`)
+  return [...marked, ...violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(' | ')}`)]
 }
 
 /** True if the page is wider than the window. */

@@ -115,6 +115,8 @@ test('selected runs get tags, and a tag finds its runs', async () => {
   assert.equal(await dialog.getByRole('textbox').inputValue(), 'nightly, lr=0.1')
   await dialog.getByRole('textbox').fill('lr=0.1, best')
   await dialog.getByRole('button', { name: 'Save tags' }).click()
+  const { height } = await page.getByRole('link', { name: 'best' }).boundingBox()
+  assert.ok(height >= 24, `a tag is ${height} pixels high, too low for a finger`)
   await page.getByRole('link', { name: 'best' }).click()
   await page.getByText('tagged best').waitFor()
   await until(1, (count) => document.querySelectorAll('tbody tr').length === count)

@@ -588,6 +588,30 @@ test('a file larger than the limit is refused before it is sent', async () => {
   assert.equal(browser.asked.filter((line) => /^POST .*\/modules$/.test(line)).length, 1)
 })
 
+test('the pressed window is that of the figures', async () => {
+  const run = await submit(sleepy(1_000_000, 5))
+  const pressed = async () => [await page.locator('dd.window').textContent(), ...(await page.getByRole('group', { name: 'Window' }).locator('[aria-pressed=true]').allTextContents())]
+  await open(`/runs/${run.id}`)
+  await page.getByRole('group', { name: 'Window' }).waitFor()
+  // The default is the last minute, which the run has not had.
+  const [words, ...buttons] = await pressed()
+  assert.match(words, /^whole run/)
+  assert.deepEqual(buttons, ['Whole run'])
+  await server.ask('POST', `/runs/${run.id}/stop`)
+})
+
+test('a failed run is headed by its reason', async () => {
+  const failing = { ...sleepy(200, 1), name: 'failing', stages: [{ sleep: { name: 'nap', mean_ms: 1, fail_rate: 1 } }], max_failures: { count: 1 } }
+  const run = await finished(server, failing)
+  assert.equal(run.state, 'failed')
+  await open(`/runs/${run.id}`)
+  await page.locator('.verdict').waitFor()
+  const first = await page.locator('.notice, .verdict').first().innerText()
+  assert.match(first, /^Failed: /)
+  assert.deepEqual(await violations(page), [])
+  await shot(page, 'run-failed')
+})
+
 test('the browser console has no errors', () => {
   assert.deepEqual(browser.complaints.filter((line) => !/status of (409|422)/.test(line)), [])
 })

@@ -36,6 +36,24 @@ test('a visitor signs in once and stays on the page', async () => {
   await page.getByRole('heading', { name: 'System', level: 1 }).waitFor()
 })
 
+test('a sign-in link works in the tab of the form', async () => {
+  const visitor = await browse(server.url)
+  const form = visitor.page.getByRole('heading', { name: 'Sign in' })
+  try {
+    await visitor.page.goto(`${server.url}/modules`)
+    await form.waitFor()
+    // Pasted into the address of the tab, a link loads no page.
+    await visitor.page.goto(`${server.url}/modules#sign-in=no-such-code`)
+    await visitor.page.getByText('The sign-in link is not valid').waitFor()
+    const { code } = (await server.ask('POST', '/session/code', undefined, { authorization: `Bearer ${TOKEN}` })).body
+    await visitor.page.goto(`${server.url}/modules#sign-in=${code}`)
+    await visitor.page.getByRole('heading', { name: 'Modules', level: 1 }).waitFor()
+    assert.equal(new URL(visitor.page.url()).hash, '')
+  } finally {
+    await visitor.close()
+  }
+})
+
 test('the token is in no place that a script can read', async () => {
   const kept = await page.evaluate(() => JSON.stringify([document.cookie, { ...localStorage }, { ...sessionStorage }, location.href]))
   assert.ok(!kept.includes(TOKEN) && !kept.includes('penstock_session'), kept)
@@ -57,7 +75,12 @@ test('the System page lists changes with their authors, and signing out ends the
   const changes = page.getByRole('group', { name: 'Changes' })
   await changes.getByText(`runs/${run.body.id}`).waitFor()
   assert.match(await changes.getByRole('row').nth(1).innerText(), /operator.*127\.0\.0\.1.*submit run/s)
+  const alive = await server.ask('POST', '/runs', sleepy(100_000, 5), { authorization: `Bearer ${TOKEN}` })
+  const clients = page.getByRole('group', { name: 'Clients' })
+  await clients.waitFor()
+  assert.ok(await clients.evaluate((table) => table.scrollWidth <= table.clientWidth), 'the table of clients is cut')
   await shot(page, 'audit')
+  await server.ask('POST', `/runs/${alive.body.id}/stop`, undefined, { authorization: `Bearer ${TOKEN}` })
   assert.deepEqual(await violations(page), [])
   const { value } = (await page.context().cookies()).find(({ name }) => name === 'penstock_session')
   const asks = async () => (await server.ask('GET', '/runs', undefined, { cookie: `penstock_session=${value}` })).status

@@ -45,6 +45,7 @@ pub fn stage(arguments: TokenStream, item: TokenStream) -> TokenStream {
 /// Arguments of `#[param(...)]` on a field:
 /// - `default = 224`: value of a missing member; a literal, or a list `[0.5, 0.5]` of literals, and for an enum the
 ///   name of a variant as a string. Without a default, an `Option` is `None`, and any other member is required.
+/// - `example = 224`: value with which the editor of the pages begins; written like a default.
 /// - `min = 1`, `max = 8192`: inclusive bounds; for numeric fields.
 ///
 /// If every field has a default, the struct implements `Default` with these values.

@@ -33,6 +33,8 @@ struct Member<'a> {
     doc: String,
     /// Default value as JSON text.
     default: Option<String>,
+    /// Value that editors begin with, as JSON text.
+    example: Option<String>,
     min: Option<String>,
     max: Option<String>,
 }
@@ -124,6 +126,7 @@ impl<'a> Member<'a> {
             kind: &field.ty,
             doc: json::doc(&field.attrs),
             default: None,
+            example: None,
             min: None,
             max: None,
         };
@@ -135,12 +138,17 @@ impl<'a> Member<'a> {
                     &mut member.min
                 } else if meta.path.is_ident("max") {
                     &mut member.max
+                } else if meta.path.is_ident("example") {
+                    &mut member.example
                 } else {
-                    return Err(meta.error("expected `default = ...`, `min = ...` or `max = ...`"));
+                    return Err(
+                        meta.error("expected `default = ...`, `example = ...`, `min = ...` or `max = ...`")
+                    );
                 };
                 let expression = meta.value()?.parse::<Expr>()?;
                 let text = json::literal(&expression)?;
-                if !meta.path.is_ident("default") && text.parse::<f64>().is_err() {
+                let is_bound = meta.path.is_ident("min") || meta.path.is_ident("max");
+                if is_bound && text.parse::<f64>().is_err() {
                     return Err(Error::new(expression.span(), "expected a number"));
                 }
                 *slot = Some(text);
@@ -207,6 +215,9 @@ impl<'a> Member<'a> {
         let mut tail = String::new();
         if let Some(default) = &self.default {
             tail.push_str(&format!(r#","default":{default}"#));
+        }
+        if let Some(example) = &self.example {
+            tail.push_str(&format!(r#","examples":[{example}]"#));
         }
         if !self.doc.is_empty() {
             tail.push_str(&format!(r#","description":{}"#, json::string(&self.doc)));
@@ -320,6 +331,18 @@ mod tests {
             }
         );
         assert!(expand(fits).is_ok());
+    }
+
+    #[test]
+    fn an_example_is_a_part_of_the_schema() {
+        let of = quote!(
+            struct P {
+                #[param(example = [0.5, 1])]
+                mean: Vec<f32>,
+            }
+        );
+        let expanded = expand(of).unwrap().to_string();
+        assert!(expanded.contains(r#",\"examples\":[[0.5,1]]"#), "{expanded}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use penstock_types::figures::{FigureWindow, LedgerMovement, RunFigures, RunTotal
 use penstock_types::run::{QueueRecord, RunDetail, RunId, RunSnapshot, RunState, StageRecord, Window};
 use penstock_types::series::{Level, Row, Timed};
 use penstock_types::stats::per_second;
-use penstock_types::verdict::{self, Verdict, VerdictKind};
+use penstock_types::verdict::{self, PipelineShape, Verdict, VerdictKind};
 
 use crate::error::RunsError;
 use crate::history::{Layout, RunRows};
@@ -220,7 +220,7 @@ fn measured(
         window: FigureWindow { kind, from_s: t0_s, to_s: t1_s },
         stages,
         queues,
-        taken: row.taken_from_queues().collect(),
+        taken: row.taken_from_queues(layout.shape.as_ref().map_or(&[], PipelineShape::routes)),
         ledger: LedgerMovement::of_books(layout.nodes(), &row.books),
         verdict,
     }))

@@ -1,7 +1,7 @@
 use std::fs;
 use std::thread;
 
-use penstock_tests::{Serving, module};
+use penstock_tests::{Folder, Serving, module};
 use serde_json::{Value, json};
 
 use super::{pause, quick_photos, sleepy, with_photos};
@@ -70,6 +70,38 @@ fn figures_of_a_run_in_one_response_belong_to_one_moment() {
     for _ in 0..50 {
         let run = served.get(&format!("/runs/{id}")).is(200).json();
         assert_eq!(run["samples"], run["snapshot"]["ledger"]["total"]["delivered"]);
+    }
+}
+
+#[test]
+fn figures_of_a_part_of_a_run_have_the_samples_of_each_queue_of_a_route() {
+    let folder = Folder::new();
+    let line = |key: u64| {
+        let kind = ["a", "a", "b", "c"][(key % 4) as usize];
+        format!("{}\n", json!({ "key": key.to_string(), "kind": kind }))
+    };
+    folder.write("records.ndjson", (0..400).map(line).collect::<String>());
+    let served = Serving::default().store("here", folder.path()).start();
+    let nap = json!({ "sleep": { "mean_ms": 2, "name": "nap" } });
+    let route = json!({ "by": { "field": "kind" }, "paths": { "a": [nap], "b": [] }, "on_error": "skip" });
+    let document = json!({
+        "threads": 1, "max_failures": null, "source": { "records": { "store": "here", "key": "records.ndjson" } },
+        "stages": [{ "sleep": { "mean_ms": 4 } }, { "route": route }],
+    });
+    let id = served.submit(&document);
+    served.over(&id);
+    let whole = served.get(&format!("/runs/{id}/figures?from_s=0&to_s=1000")).is(200).json();
+    let part = served.get(&format!("/runs/{id}/figures?from_s=0.25&to_s=1")).is(200).json();
+    assert_eq!((&whole["window"]["kind"], &part["window"]["kind"]), (&json!("whole"), &json!("range")));
+    for figures in [whole, part] {
+        let queues = figures["queues"].as_array().unwrap();
+        assert_eq!(queues.len(), 7);
+        for queue in queues {
+            // All items are single samples, so both rates are one number.
+            let samples_per_s = &figures["queue_samples_per_s"][queue["id"].as_str().unwrap()];
+            assert_eq!(samples_per_s, &queue["qps"], "{} of {}", queue["id"], figures["window"]);
+            assert!(queue["num_items"].as_u64().unwrap() > 0, "{queue}");
+        }
     }
 }
 

@@ -26,6 +26,7 @@ penstock_guest::ops!(
 #[derive(Clone, Debug, Params)]
 pub struct Resize {
     /// Length of the shorter side, or [height, width]; without it, `max_size` is the length of the longer side.
+    #[param(example = 256)]
     pub size: Option<Sides>,
     /// Interpolation of the pixels.
     #[param(default = "bilinear")]
@@ -41,6 +42,7 @@ pub struct Resize {
 #[derive(Clone, Debug, Params)]
 pub struct CenterCrop {
     /// Side of the square, or [height, width].
+    #[param(example = 224)]
     pub size: Sides,
 }
 
@@ -48,6 +50,7 @@ pub struct CenterCrop {
 #[derive(Clone, Debug, Params)]
 pub struct RandomCrop {
     /// Side of the square, or [height, width].
+    #[param(example = 224)]
     pub size: Sides,
     /// Number of pixels added before the crop: on all sides, [left and right, top and bottom], or [left, top, right, bottom].
     pub padding: Option<Numbers<u32>>,
@@ -66,6 +69,7 @@ pub struct RandomCrop {
 #[derive(Clone, Debug, Params)]
 pub struct RandomResizedCrop {
     /// Side of the square, or [height, width].
+    #[param(example = 224)]
     pub size: Sides,
     /// Limits of the area of the part, as shares of the image.
     #[param(default = [0.08, 1.0])]
@@ -101,6 +105,7 @@ pub struct RandomVerticalFlip {
 #[derive(Clone, Debug, Params)]
 pub struct Pad {
     /// Number of added pixels: on all sides, [left and right, top and bottom], or [left, top, right, bottom].
+    #[param(example = 4)]
     pub padding: Numbers<u32>,
     /// Value of added pixels, or one per channel.
     #[param(default = 0)]
@@ -114,6 +119,7 @@ pub struct Pad {
 #[derive(Clone, Debug, Params)]
 pub struct RandomRotation {
     /// Limits of the angle in degrees; a single number stands for itself and its negative.
+    #[param(example = 15)]
     pub degrees: Numbers<f64>,
     /// Interpolation of the pixels: `nearest` or `bilinear`.
     #[param(default = "nearest")]
@@ -132,6 +138,7 @@ pub struct RandomRotation {
 #[derive(Clone, Debug, Params)]
 pub struct ColorJitter {
     /// Limits of the factor; a single number is the largest distance from 1.
+    #[param(example = 0.4)]
     pub brightness: Option<Numbers<f64>>,
     /// Limits of the factor; a single number is the largest distance from 1.
     pub contrast: Option<Numbers<f64>>,
@@ -153,6 +160,7 @@ pub struct Grayscale {
 #[derive(Clone, Debug, Params)]
 pub struct GaussianBlur {
     /// Length of the kernel in pixels, odd: one number, or [across, down].
+    #[param(example = 5)]
     pub kernel_size: Numbers<u32>,
     /// Limits of the standard deviation in pixels.
     #[param(default = [0.1, 2.0])]
@@ -209,7 +217,9 @@ pub struct ToDtype {
 #[derive(Clone, Debug, Params)]
 pub struct Normalize {
     /// Mean to subtract, one number per channel, or one for all.
+    #[param(example = [0.485, 0.456, 0.406])]
     pub mean: Vec<f32>,
     /// Standard deviation to divide by, one number per channel, or one for all; never 0.
+    #[param(example = [0.229, 0.224, 0.225])]
     pub std: Vec<f32>,
 }

@@ -1,5 +1,6 @@
 use super::metric::Metric;
 use super::times::{RowTimes, Timed};
+use crate::routes::RouteSpan;
 use crate::stats::{BookRow, Histogram, QueueRow, QueueSums, TaskRow, TaskSums, per_second};
 
 /// Exact sums of a run over the interval of one row.
@@ -173,11 +174,18 @@ impl Row {
         self.books.last().map(|consumer| consumer.taken.saturating_sub(consumer.discarded))
     }
 
-    /// Samples taken from each queue, first to last; none in rows of earlier versions.
-    pub fn taken_from_queues(&self) -> impl Iterator<Item = u64> {
-        let readers = self.books.iter().skip(1).map(|book| book.taken);
+    /// Samples taken from each queue, first to last, of a pipeline with these routes; none in rows of earlier versions.
+    pub fn taken_from_queues(&self, routes: &[RouteSpan]) -> Vec<u64> {
         let before_the_consumer = self.books.len().saturating_sub(2);
-        readers.take(before_the_consumer).chain(self.delivered())
+        let readers = self.books.iter().skip(1).map(|book| book.taken).take(before_the_consumer);
+        let mut taken: Vec<u64> = readers.chain(self.delivered()).collect();
+        // Gates share one of these queues, and a join reads several, but their items are single samples.
+        for queue in routes.iter().flat_map(|route| route.ends().chain([route.input()])) {
+            if let Some((taken, row)) = taken.get_mut(queue).zip(self.queues.get(queue)) {
+                *taken = row.gets;
+            }
+        }
+        taken
     }
 
     /// Extends the spreads by the values of a row of the finest level inside this one.
@@ -212,5 +220,26 @@ impl Row {
         let stages = self.stages.iter().flat_map(|row| Metric::STAGE.map(|metric| row.metric(metric)));
         let queues = self.queues.iter().flat_map(|row| Metric::QUEUE.map(|metric| row.metric(metric)));
         stages.chain(queues).map(Spread::of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_counted_for_the_queue_that_they_are_taken_from() {
+        let book = |taken| BookRow { taken, ..BookRow::default() };
+        let queue = |gets| QueueRow { gets, ..QueueRow::default() };
+        let mut row = Row::empty(0, 0, 6, 8);
+        // A stage; a route of a path with a stage, and of an empty path; a sample without a path, which the join takes from the
+        // queue before the route; a stage that groups 4 samples. The consumer gives one batch back.
+        row.books = [0, 9, 5, 5, 3, 9, 8, 8, 8].map(book).to_vec();
+        row.books[8].discarded = 4;
+        row.queues = [9, 9, 5, 5, 3, 8, 2, 2].map(queue).to_vec();
+        let route = RouteSpan { gates: vec![2, 4], join: 5 };
+        assert_eq!(row.taken_from_queues(&[route]), [9, 9, 5, 5, 3, 8, 8, 4]);
+        row.books.clear();
+        assert!(row.taken_from_queues(&[]).is_empty());
     }
 }

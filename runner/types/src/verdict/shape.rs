@@ -115,6 +115,11 @@ impl PipelineShape {
         self.unit != SAMPLES
     }
 
+    /// Routes among the nodes of the pipeline.
+    pub fn routes(&self) -> &[RouteSpan] {
+        &self.routes
+    }
+
     /// Replaces the document's consumer by one that spends time on its items.
     #[must_use]
     pub fn with_working_consumer(self) -> Self {

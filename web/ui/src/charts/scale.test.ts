@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 
-import { linearScale, logScale, rowsOf, spaced } from './scale'
+import { labelsOf, linearScale, logScale, rowsOf, spaced } from './scale'
 
 it('all powers of ten have the same length on a logarithmic axis', () => {
   const scale = logScale([0.0001, 0.001, 0.01])
@@ -16,17 +16,24 @@ it('limits the number of ticks, and adds ticks on a short axis', () => {
   expect(logScale([2, 4], { decades: 0.3 }).ticks).toEqual([2, 3, 4])
 })
 
-it('puts a single value in the middle, and accepts no values', () => {
+it('puts a single value in the middle', () => {
   expect(logScale([25]).at(25)).toBeCloseTo(0.5)
-  expect(logScale([]).ticks.length).toBeGreaterThan(0)
   expect(logScale([0, NaN, 3]).at(0)).toBe(0)
+})
+
+it('invents no ticks and no labels before there are figures', () => {
+  expect([logScale([]).ticks, logScale([0]).ticks, linearScale([]).ticks]).toEqual([[], [], []])
+  expect(linearScale([], { high: 1 }).ticks).toContain(1)
+  expect(labelsOf([0, 0.5], 'time', false)).toEqual(['', ''])
+  expect(labelsOf([0, 0.5], 'time', true).map((text) => text.replace('\u202f', ' '))).toEqual(['0', '500 ms'])
+  expect(labelsOf([1], 'share', false).map((text) => text.replace('\u202f', ' '))).toEqual(['100 %'])
 })
 
 it('a linear axis begins at 0 and has round ticks', () => {
   const scale = linearScale([0.00061, 0.00326], { most: 4 })
   expect(scale.at(0)).toBe(0)
   expect(scale.ticks).toEqual([0, 0.001, 0.002, 0.003])
-  expect(linearScale([0]).ticks[0]).toBe(0)
+  expect(linearScale([0]).ticks).toEqual([0])
   expect(linearScale([0.3], { high: 1 }).at(0.5)).toBe(0.5)
 })
 

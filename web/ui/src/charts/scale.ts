@@ -1,5 +1,7 @@
 // Axes of drawn charts: positions of values, and ticks.
 
+import { axisFigure, type Quantity } from '../parts/format'
+
 export interface Scale {
   low: number
   high: number
@@ -8,7 +10,12 @@ export interface Scale {
   ticks: number[]
 }
 
-/** Logarithmic axis for the positive values: at least `decades` long, from `below` decades under the smallest value, with at most `most` ticks. */
+/** Labels of an axis. Without a figure, only the axis of a share has a scale; others have no labels. */
+export function labelsOf(ticks: readonly number[], quantity: Quantity, isMeasured: boolean): string[] {
+  return ticks.map((value) => (isMeasured || quantity === 'share' ? axisFigure(value, quantity) : ''))
+}
+
+/** Logarithmic axis for the positive values, without ticks if there are none: at least `decades` long, from `below` decades under the smallest value, with at most `most` ticks. */
 export function logScale(values: readonly number[], { decades = 0.5, most = 8, below = 0.06 } = {}): Scale {
   const seen = values.filter((value) => value > 0 && Number.isFinite(value))
   const [least, greatest] = seen.length > 0 ? [Math.min(...seen), Math.max(...seen)] : [1, 10]
@@ -16,15 +23,16 @@ export function logScale(values: readonly number[], { decades = 0.5, most = 8, b
   const lacking = decades - (high - low)
   if (lacking > 0) [low, high] = [low - lacking / 2, high + lacking / 2]
   const span = high - low
-  return { low: 10 ** low, high: 10 ** high, at: (value) => clamped((Math.log10(Math.max(value, Number.MIN_VALUE)) - low) / span), ticks: logTicks(low, high, most) }
+  return { low: 10 ** low, high: 10 ** high, at: (value) => clamped((Math.log10(Math.max(value, Number.MIN_VALUE)) - low) / span), ticks: seen.length > 0 ? logTicks(low, high, most) : [] }
 }
 
-/** Linear axis from 0 to `high`, by default 6 % above the largest value, with at most `most` steps. */
+/** Linear axis, without ticks if there are no values, from 0 to `high`, by default 6 % above the largest value, with at most `most` steps. */
 export function linearScale(values: readonly number[], { most = 6, high: fixed = null as number | null } = {}): Scale {
   const greatest = Math.max(0, ...values.filter(Number.isFinite))
   const high = fixed ?? (greatest > 0 ? greatest * 1.06 : 1)
   const step = roundStep(high / most)
-  const ticks = Array.from({ length: Math.floor(high / step + 1e-9) + 1 }, (_, place) => Number((place * step).toPrecision(12)))
+  const last = fixed !== null || greatest > 0 ? Math.floor(high / step + 1e-9) : Math.min(values.length, 1) - 1
+  const ticks = Array.from({ length: last + 1 }, (_, place) => Number((place * step).toPrecision(12)))
   return { low: 0, high, at: (value) => clamped(value / high), ticks }
 }
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 
 import type { Series } from '../api/types'
-import { bucketFor, columnKey, csv, joined, summaryOf, tableOf, weighed, wholeBuckets, within } from './series'
+import { bucketFor, columnKey, csv, joined, summaryOf, tableOf, weighed, wholeBuckets, withoutParts, within } from './series'
 
 /** One queue with a readiness per bucket. */
 function series(from_s: number, bucket_s: number, readiness: (number | null)[]): Series {
@@ -24,6 +24,30 @@ it('multiplies one metric by the weights of ids, and keeps null', () => {
   expect(weighed(table, 'readiness', new Map()).columns.get(readiness)?.max).toEqual([0.5, null])
   expect(weighed(table, 'qps', new Map()).columns.size).toBe(0)
   expect(table.columns.get(readiness)?.mean).toEqual([0.5, null])
+})
+
+describe('withoutParts', () => {
+  const rates = (metric: 'qps' | 'readiness', mean: (number | null)[], end_s?: number) => {
+    const of = series(0, 1, mean)
+    of.columns[0] = { id: '1:a_queue', metric, mean, min: mean, max: mean }
+    const { mean: shown, max } = withoutParts(tableOf(of, end_s)).columns.get(columnKey(metric, '1:a_queue')) ?? {}
+    expect(max).toEqual(shown)
+    return shown
+  }
+
+  it('draws no rate of the moment before the end', () => {
+    // The run ends 20 ms after the start of its last bucket, and the queue within its third one.
+    expect(rates('qps', [40, 40, 50], 2.02)).toEqual([40, 40, null])
+    expect(rates('qps', [40, 40, 900, null, null])).toEqual([40, 40, null, null, null])
+  })
+
+  it('keeps whole buckets, the only one, and what is no rate', () => {
+    expect(rates('qps', [null, 40, 50], 3)).toEqual([null, 40, 50])
+    expect(rates('qps', [40, 40, 50])).toEqual([40, 40, 50])
+    expect(rates('qps', [null, 40, null], 2.5)).toEqual([null, 40, null])
+    expect(rates('readiness', [1, 0.5], 1.5)).toEqual([1, 0.5])
+    expect(rates('qps', [])).toEqual([])
+  })
 })
 
 describe('joined', () => {

@@ -143,6 +143,25 @@ export function weighed(table: SeriesTable, metric: Metric, weights: Map<string,
   return { ...table, columns }
 }
 
+/** Metrics that count in a time: over a moment, a few items are a high rate. */
+const RATES: readonly Metric[] = ['qps', 'tasks_per_s', 'failures_per_s']
+
+/** `table` without the last rate of a stage or queue that ended within its bucket, unless that is its only one: it is the rate of that part alone. */
+export function withoutParts(table: SeriesTable): SeriesTable {
+  const { t_s, from_s, bucket_s } = table
+  const last = t_s.length - 1
+  const isCut = last >= 0 && (t_s[last] as number) - (t_s[last - 1] ?? from_s) < bucket_s - CLOSE_S
+  const columns = new Map<string, Column>()
+  for (const [key, column] of table.columns) {
+    const [first, end] = [column.mean.findIndex((value) => value !== null), column.mean.findLastIndex((value) => value !== null)]
+    const isPart = RATES.includes(column.metric) && end > first && (end < last || isCut)
+    const next: Column = { ...column }
+    for (const which of PARTS) if (isPart && column[which]) next[which] = column[which].with(end, null)
+    columns.set(key, next)
+  }
+  return { ...table, columns }
+}
+
 /** A column for a saved file; a metric that was multiplied by weights has a name of its own. */
 export type SavedColumn = Omit<Column, 'metric'> & { metric: string }
 

@@ -14,6 +14,7 @@ import type { Tree } from '@lezer/common'
 import { tags } from '@lezer/highlight'
 
 import type { Fault } from '../api/types'
+import { unmarked } from '../parts/prose'
 import { complete } from './complete'
 import { pointerAt, pathOf, rangeOf, type Range } from './pointer'
 import { aboutOf, type SchemaFor } from './schema'
@@ -85,7 +86,7 @@ export function openEditor(host: HTMLElement, settings: EditorSettings) {
     /** Marks faults in the text; returns the line of each fault. */
     mark(faults: Fault[]): number[] {
       const { tree, text } = read(view.state)
-      const found = faults.map((fault): Diagnostic => ({ ...rangeOf(tree, text, fault.pointer), severity: 'error', message: fault.detail }))
+      const found = faults.map((fault): Diagnostic => ({ ...rangeOf(tree, text, fault.pointer), severity: 'error', message: unmarked(fault.detail) }))
       view.dispatch(setDiagnostics(view.state, found))
       return found.map(({ from }) => view.state.doc.lineAt(from).number)
     },
@@ -152,7 +153,7 @@ function explain(view: EditorView, position: number, settings: EditorSettings): 
       const head = dom.appendChild(document.createElement('div'))
       head.className = 'rules'
       head.textContent = rules.filter(Boolean).join(', ')
-      dom.appendChild(document.createElement('div')).textContent = field.about
+      dom.appendChild(document.createElement('div')).textContent = unmarked(field.about)
       return { dom }
     },
   }

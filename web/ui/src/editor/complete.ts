@@ -2,6 +2,7 @@ import type { Completion, CompletionContext, CompletionResult } from '@codemirro
 import type { SyntaxNode, Tree } from '@lezer/common'
 
 import { compact } from '../parts/json'
+import { unmarked } from '../parts/prose'
 import { pathOf, propertiesOf } from './pointer'
 import { aboutOf, fieldsAt, startOf, type SchemaFor } from './schema'
 
@@ -42,7 +43,7 @@ function missingNames(schema: SchemaFor, object: SyntaxNode, typed: SyntaxNode |
     .filter(({ name }) => !there.has(name))
     .map((field) => {
       const label = JSON.stringify(field.name)
-      const value = field.default ?? startOf(schema, [...path, field.name])
-      return { label, detail: field.kind, info: field.about, apply: hasValue ? label : `${label}: ${compact(value)}`, boost: field.required ? 1 : 0 }
+      const value = field.default ?? field.example ?? startOf(schema, [...path, field.name])
+      return { label, detail: field.kind, info: unmarked(field.about), apply: hasValue ? label : `${label}: ${compact(value)}`, boost: field.required ? 1 : 0 }
     })
 }

@@ -77,6 +77,13 @@ describe('stages', () => {
     expect(insert(0, '{"stages": []}')).toBe('{"stages": [{ "sleep": { "mean_ms": 5 } }]}')
   })
 
+  it('stand on lines of their own after all have been removed', () => {
+    const none = take('/stages/0', take('/stages/0') ?? '') ?? ''
+    expect(JSON.parse(none)).toEqual({ name: 'photos', stages: [] })
+    const line = '\n    { "sleep": { "mean_ms": 5 } }'
+    expect(insert(1, insert(0, none) ?? '')).toBe(`{\n  "name": "photos",\n  "stages": [${line},${line}\n  ]\n}\n`)
+  })
+
   it('keep their text when they are swapped', () => {
     expect(edit(text, (tree, now) => swapWithNext(tree, now, '/stages', 0))).toBe(`{
   "name": "photos",

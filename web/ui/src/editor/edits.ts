@@ -69,7 +69,10 @@ export function swapWithNext(tree: Tree, text: string, pointer: string, at: numb
 function append(around: SyntaxNode, parts: SyntaxNode[], text: string, insert: string): Change {
   const last = parts.at(-1)
   if (last) return { from: last.to, to: last.to, insert: `,${indentBefore(text, last.from)}${insert}` }
-  return { from: around.from + 1, to: around.to - 1, insert: around.name === 'Object' ? ` ${insert} ` : insert }
+  if (around.name === 'Object') return { from: around.from + 1, to: around.to - 1, insert: ` ${insert} ` }
+  // The elements of a list stand on lines of their own if its name does.
+  const line = around.parent?.name === 'Property' ? indentBefore(text, around.parent.from) : ' '
+  return { from: around.from + 1, to: around.to - 1, insert: line === ' ' ? insert : `${line}  ${insert}${line}` }
 }
 
 /** White space before an element or a property: a line break with its indent, or a space. */

@@ -64,6 +64,9 @@ it('starts a value with its required members', () => {
   expect(startOf(schema, ['stages', '0', 'collate'])).toEqual({})
   expect(startOf(schema, ['source', 'range'])).toEqual({ count: 1 })
   expect(startOf(schema, ['source'])).toEqual({ range: { count: 1 } })
+  const sides = { anyOf: [{ type: 'integer', minimum: 1 }, { type: 'array', items: { type: 'integer' } }] }
+  const properties = { size: { ...sides, examples: [224] }, most: { ...sides, default: null, examples: [[9, 9]] }, mean: { type: 'array', items: { type: 'number' } }, seed: { type: 'integer', default: 0 } }
+  expect(startOf(rooted({ type: 'object', properties, required: ['size', 'mean'] }), [])).toEqual({ size: 224, most: [9, 9], mean: [] })
 })
 
 it('ends on a schema that refers to itself', () => {

@@ -16,6 +16,8 @@ export interface Field {
   about: string
   required: boolean
   default: unknown
+  /** First example of the schema. */
+  example: unknown
   /** Values to choose from; `null` if any value of the kind is possible. */
   choices: string[] | null
   /** Form field for the value; `null` for objects and arrays. */
@@ -92,16 +94,16 @@ export function defaultParams(schema: unknown): Schema {
   return Object.fromEntries(fields.map((field) => [field.name, field.default]))
 }
 
-/** Smallest value for a path: an object has only the required members without a default. */
+/** First value for a path: the smallest one, with members as in their examples. An object has those with an example, and the required ones without a default. */
 export function startOf(schemaFor: SchemaFor, segments: readonly string[]): unknown {
   const { here } = schemasAt(schemaFor, segments)
   const schema = here.find((each) => each.type !== 'null')
   switch (Array.isArray(schema?.type) ? schema.type[0] : schema?.type) {
     case 'object': {
-      const needed = fieldsAt(schemaFor, segments).filter((field) => field.required && field.default === undefined)
+      const needed = fieldsAt(schemaFor, segments).filter((field) => field.example !== undefined || (field.required && field.default === undefined))
       // The user chooses one of the variants.
       if (here.length > 1) return {}
-      return Object.fromEntries(needed.map((field) => [field.name, startOf(schemaFor, [...segments, field.name])]))
+      return Object.fromEntries(needed.map((field) => [field.name, field.example ?? startOf(schemaFor, [...segments, field.name])]))
     }
     case 'array':
       return []
@@ -129,6 +131,7 @@ function fieldOf(root: Schema, name: string, value: Schema, required: boolean, a
     about: typeof said === 'string' ? said : '',
     required,
     default: value.default,
+    example: Array.isArray(value.examples) ? value.examples[0] : undefined,
     choices: choices.length > 0 ? choices : null,
     input: choices.length > 0 ? 'choice' : inputOf(one),
   }

@@ -21,6 +21,7 @@ describe('figures', () => {
       '12.3 µs', '340.0 µs', '25.3 ms', '999.4 ms', '1.20 s', '59.9 s',
     ])
     expect(plain(seconds(200))).toBe('3 min 20 s')
+    expect([1e-9, 3.1e-8, 0.000_000_34].map((value) => plain(seconds(value)))).toEqual(['1.00 ns', '31.0 ns', '340.0 ns'])
   })
 
   it('never round up into the next unit', () => {

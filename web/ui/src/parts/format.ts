@@ -15,11 +15,12 @@ export function axisFigure(value: number, quantity: Quantity): string {
   return value === 0 ? '0' : figure(value, quantity).replace(/\.(\d*?)0+(?=\D|$)/, (_, kept: string) => (kept ? `.${kept}` : ''))
 }
 
-/** A short time: `340 µs`, `25.3 ms`, `1.204 s`, `3 min 20 s`. */
+/** A short time: `31 ns`, `340 µs`, `25.3 ms`, `1.204 s`, `3 min 20 s`. */
 export function seconds(value: Figure): string {
   if (missing(value)) return NOT_MEASURED
   const size = Math.abs(value)
   if (size === 0) return `0${THIN}ms`
+  if (size < 0.000_000_999_5) return `${digits(value * 1e9)}${THIN}ns`
   if (size < 0.000_999_5) return `${digits(value * 1e6)}${THIN}µs`
   if (size < 0.999_5) return `${digits(value * 1e3)}${THIN}ms`
   if (size < 60) return `${digits(value)}${THIN}s`

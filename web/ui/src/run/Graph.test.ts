@@ -33,6 +33,12 @@ it('describes a stage and its queue in the accessible name', () => {
   expect(name?.replaceAll('\u202f', ' ')).toBe('wasm clean, concurrency 4, task time 8.20 ms, slots busy 50.0 %, queue readiness 62.0 %')
 })
 
+it('shows the sentence of the limit without its markup in a tooltip', () => {
+  const limit = { from_s: 0, to_s: 1, kind: 'stage', stage: '1:clean', sentence: 'Stage `1:clean` lets 3 samples/s through.' } as VerdictSpan
+  show(stepsWith({}, null), vi.fn(), null, limit)
+  expect(screen.getByTitle('Stage 1:clean lets 3 samples/s through.')).toBeTruthy()
+})
+
 it('shows a dash, not zero, if nothing was measured', () => {
   show()
   const name = screen.getByRole('button', { name: /wasm clean/ }).getAttribute('aria-label')

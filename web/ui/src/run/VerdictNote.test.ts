@@ -24,9 +24,9 @@ const verdict: Verdict = {
   threads: null,
 }
 
-function show(hasFailures = false, kind: Verdict['kind'] = 'stage') {
+function show(hasFailures = false, kind: Verdict['kind'] = 'stage', tried: Advice | null = null) {
   const ontry = vi.fn()
-  render(VerdictNote, { verdict: { ...verdict, kind }, period: 'last 30 s', hasFailures, isTried: () => false, ontry })
+  render(VerdictNote, { verdict: { ...verdict, kind }, period: 'last 30 s', hasFailures, isTried: (advice) => advice === tried, ontry })
   return ontry
 }
 
@@ -36,6 +36,12 @@ it('shows a button only for advice with settings', async () => {
   expect(buttons.map((button) => button.getAttribute('aria-label'))).toEqual(['Try /stages/0/sleep/concurrency 2', 'Try /threads 1'])
   await fireEvent.click(buttons[0] as HTMLElement)
   expect(ontry).toHaveBeenCalledWith(more)
+})
+
+it('names a button by its label, also when its settings are tried', () => {
+  show(false, 'stage', more)
+  const names = screen.getAllByRole('button').map((button) => [button.textContent?.replace('✓', '').trim(), button.getAttribute('aria-label'), button.getAttribute('aria-pressed')])
+  expect(names).toEqual([['Try', 'Try /stages/0/sleep/concurrency 2', 'true'], ['Try', 'Try /threads 1', 'false']])
 })
 
 it('names the window', () => {

@@ -19,6 +19,12 @@ export function askOf(over: boolean): QueryOf<'show_figures'> {
   return withWarmUp() ? { from_s: 0 } : {}
 }
 
+/** True if figures of the window `shown` are those of a choice: the last `span_s` seconds, or the whole run. */
+export function isShown(shown: FigureWindow, window: Window, span_s: number | null): boolean {
+  // The figures of a run that is shorter than its window are those of the whole run.
+  return window.follow && (shown.kind === 'last' ? window.span_s : null) === span_s
+}
+
 /** Window in words: `last 30 s`, `whole run without warm-up`, `1:20 to 2:05`. */
 export function windowInWords({ kind, from_s, to_s }: FigureWindow): string {
   switch (kind) {

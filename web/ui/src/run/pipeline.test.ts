@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 
 import type { RunSnapshot } from '../api/types'
-import { graphOf, labelsOf, stepsOf, type GraphNode } from './pipeline'
+import { besideOf, graphOf, labelsOf, stepsOf, type GraphNode } from './pipeline'
 
 function snapshot(stages: [string, string, string][], queues: string[]): RunSnapshot {
   return {
@@ -58,5 +58,16 @@ describe('graphOf', () => {
 
   it('is empty without steps', () => {
     expect(graphOf([])).toEqual([])
+  })
+
+  it('has the steps before and after each step by the queues that they read', () => {
+    const steps = stepsOf(snapshot(stages, ['0:src', ...stages.map(([id]) => id), '4:sink'].map((id) => `${id}_queue`)))
+    const beside = (id: string) => Object.values(besideOf(steps, id)).map((found: { id: string }[]) => found.map(({ id }) => id))
+    expect(beside('1:fetch')).toEqual([['0:src'], ['2:route/a', '2:route/b']])
+    expect(beside('2:route/b')).toEqual([['1:fetch'], ['2:route']])
+    expect(beside('2:route/a/1:route/else')).toEqual([['2:route/a'], ['2:route/a/1:route']])
+    expect(beside('2:route/a/1:route')).toEqual([['2:route/a/1:route/x/1:decode', '2:route/a/1:route/else'], ['2:route/a/2:sleep']])
+    expect(beside('2:route')).toEqual([['2:route/a/2:sleep', '2:route/b'], ['3:route/c']])
+    expect(beside('none')).toEqual([[], []])
   })
 })

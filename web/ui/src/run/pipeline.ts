@@ -70,6 +70,18 @@ export function graphOf(steps: Step[]): GraphNode[] {
   return open[0]?.before ?? line
 }
 
+/** Steps whose queues a step reads, and steps that read its queue: the gates of a route read one queue, and its join reads one of each path. */
+export function besideOf(steps: Step[], id: string): { before: Step[]; after: Step[] } {
+  const before = new Map<string, Step[]>()
+  const walk = (line: GraphNode[], first: Step[]): Step[] =>
+    line.reduce((last, { step, lanes }) => {
+      before.set(step.id, lanes.length > 0 ? lanes.flatMap((lane) => walk(lane, last)) : last)
+      return [step]
+    }, first)
+  walk(graphOf(steps), [])
+  return { before: before.get(id) ?? [], after: steps.filter((step) => before.get(step.id)?.some((each) => each.id === id)) }
+}
+
 /** Names of the steps by id; two steps with the same name are shown with their ids. */
 export function labelsOf(steps: Step[]): Map<string, string> {
   const times = new Map<string, number>()
