@@ -242,7 +242,8 @@ class Ends(unittest.TestCase):
                 for rank in ranks:
                     run_all(rank.loop.forget(), store := Store())
                     requests[-1] += store.requests
-            self.assertEqual((requests[1] - requests[0]) / 20, expected)
+            # A rank that knows of the end does not tell it again, so that ends differ by a few requests.
+            self.assertAlmostEqual((requests[1] - requests[0]) / 20, expected, delta=0.2)
 
 
 class SharedStore:

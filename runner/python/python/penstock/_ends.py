@@ -116,11 +116,16 @@ class Loop:
 
     def come(self) -> Requests:
         """Comes to the next step."""
-        step, self.came = self.came, self.came + 1
-        if self.board is not None:
-            self.board[self.rank] = self.came + 1
+        step = self.came
+        self.come_on_board()
         if not self.follows and not self.is_shared:
             yield "set", f"{step}/{self.rank}", ""
+
+    def come_on_board(self) -> None:
+        """Comes to the next step of ranks that share memory."""
+        self.came += 1
+        if self.board is not None:
+            self.board[self.rank] = self.came + 1
 
     def look(self) -> None:
         """Looks at the board whether all ranks have come to the step of this one."""

@@ -258,7 +258,10 @@ class Agreement:
 
     def come(self) -> None:
         """Comes to the next step."""
-        self._run(self._loop.come())
+        if self._loop.is_shared:
+            self._loop.come_on_board()
+        else:
+            self._run(self._loop.come())
 
     def gets_step(self) -> bool:
         """Waits for the others at the step that this rank has come to. Returns false if one of them has no further batch, so that nobody gets
