@@ -8,8 +8,6 @@ use crate::queries::{after, page};
 use crate::runs::Runs;
 use crate::wire::{AuditEntry, AuditQuery, Page, limit};
 
-/// Name of every client of a server without tokens.
-pub const ANYONE: &str = "anyone";
 /// Maximum number of entries in the history; a further entry replaces the oldest.
 const MOST: u32 = 100_000;
 

@@ -31,7 +31,6 @@ mod work;
 mod workshop;
 
 pub use admission::Budget;
-pub use audit::ANYONE;
 pub use benching::{BenchmarkProgress, BenchmarkState, PackReport, StartBenchmark};
 pub use error::{OpenError, RunsError};
 pub use fair::ClientId;
@@ -41,7 +40,7 @@ pub use history::{HistoryError, HistoryOpenError};
 pub use memory::{HeldAmount, SharedAmount};
 pub use owner::Shutdown;
 pub use predicting::{PredictRequest, PredictSweep, Predicted};
-pub use runs::{OPERATOR, Runs, RunsSettings};
+pub use runs::{ANYONE, OPERATOR, Runs, RunsSettings};
 pub use turns::Place;
 pub use upload::Draft;
 pub use wire::*;

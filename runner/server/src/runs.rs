@@ -19,7 +19,6 @@ use tokio::sync::{oneshot, watch};
 use penstock_pipeline::Stores;
 
 use crate::admission::Budget;
-use crate::audit::ANYONE;
 use crate::benching::Benching;
 use crate::error::{OpenError, RunsError};
 use crate::fair::{ClientId, Shares};
@@ -36,6 +35,8 @@ use crate::workshop::{CACHE, Workshop};
 
 /// Name of the operator's own token, in logs.
 pub const OPERATOR: &str = "operator";
+/// Name of every client of a server without tokens.
+pub const ANYONE: &str = "anyone";
 /// Maximum number of messages that wait for the owner.
 const MESSAGES: usize = 1024;
 /// Maximum number of documents that are checked at a time.

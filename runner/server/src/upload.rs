@@ -12,12 +12,12 @@ use sha2::{Digest, Sha256};
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 
-use crate::audit::{ANYONE, record_owner};
+use crate::audit::record_owner;
 use crate::catalogue::check_alias;
 use crate::error::RunsError;
 use crate::history::modules::{ModuleInsertion, Uploader};
 use crate::history::{HistoryError, modules, transact};
-use crate::runs::{COMPILE_TURN, Runs, apart};
+use crate::runs::{ANYONE, COMPILE_TURN, Runs, apart};
 use crate::turns::Place;
 use crate::wire::ModuleUpload;
 use crate::workshop::{Workshop, sync_folder};

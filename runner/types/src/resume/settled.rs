@@ -119,6 +119,10 @@ impl StartPoint {
                 kept: progress.kept.clone().unwrap_or_else(|| self.state.kept.clone()),
             },
         )]);
+        // A state that was forced upon data with fewer samples has settled positions that these do not have.
+        if token.least_entries().is_err() {
+            token.count = None;
+        }
         token
     }
 
