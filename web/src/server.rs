@@ -247,8 +247,9 @@ fn answer(
     let (mut request, unread) = watched(request);
     request.extensions_mut().insert(ConnectInfo(place.address));
     let facts = facts.clone();
-    let is_last = place.is_kept_free || facts.is_last.load(Ordering::Relaxed);
-    let is_refused = place.is_kept_free && !ALWAYS_ANSWERED.contains(&request.uri().path());
+    let is_kept_free = place.is_kept_free;
+    let is_last = is_kept_free || facts.is_last.load(Ordering::Relaxed);
+    let is_refused = is_kept_free && !ALWAYS_ANSWERED.contains(&request.uri().path());
     let answer = (!is_refused).then(|| app.call(request));
     async move {
         let mut answer = match answer {
@@ -261,7 +262,9 @@ fn answer(
         if is_last {
             answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        Ok(unread.read_after(answer).map(|body| {
+        // A connection that is kept free for others is not kept by what its client still sends.
+        let answer = if is_kept_free { answer } else { unread.read_after(answer) };
+        Ok(answer.map(|body| {
             Body::new(body.inspect_frame(move |_| {
                 let _until_sent = &answering;
             }))

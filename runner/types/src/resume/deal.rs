@@ -10,6 +10,9 @@ use crate::data_set::DataFields;
 use crate::ledger::RunBook;
 use crate::traversal::{Shard, Uneven};
 
+/// Settled samples of positions that are left, by their places.
+type SettledSamples = Vec<(u64, Vec<Hash>)>;
+
 /// Place at which a rank continues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartPoint {
@@ -281,7 +284,7 @@ impl Token {
         epoch: u32,
         listed: &[(u32, &EpochState)],
         most: &mut usize,
-    ) -> Result<(Rest, Vec<(u64, Vec<Hash>)>), TokenFault> {
+    ) -> Result<(Rest, SettledSamples), TokenFault> {
         let world = u64::from(self.world.get());
         let ended = listed.iter().filter(|(_, state)| state.ended.is_some()).count();
         if self.uneven == Uneven::Keep && self.count.is_none() && ended > 0 && ended < self.ranks.len() {

@@ -131,7 +131,7 @@ impl Places {
         let number = self.strides.partition_point(|stride| stride.0 <= position).checked_sub(1)?;
         let Stride(first, step, length) = self.strides[number];
         let within = (position - first) / step;
-        let is_there = (position - first) % step == 0 && length.is_none_or(|length| within < length);
+        let is_there = (position - first).is_multiple_of(step) && length.is_none_or(|length| within < length);
         is_there.then(|| self.starts[number] + within)
     }
 
