@@ -331,7 +331,7 @@ fn states_with_changed_numbers_are_refused_or_run_to_an_end() {
             prepared
         };
         let states = [1, 5, 9].map(|stop| run(&runtime, &begin(None), stop).1.to_json());
-        for _ in 0..60 {
+        for _ in 0..100 {
             let mut state: Value = serde_json::from_str(&states[random(3)]).unwrap();
             let mut places = Vec::new();
             numbers(&state, "", &mut places);
