@@ -7,6 +7,9 @@ use crate::spec::Threads;
 /// Factor by which work must be able to grow for more tasks to help.
 const FULL: f64 = 1.05;
 
+/// Cores in use that are worth a word.
+const LEAST: f64 = 0.05;
+
 impl Look<'_> {
     /// Factor by which the work on threads can grow, at least 1; infinite for pipelines without such work.
     pub(super) fn room(&self) -> f64 {
@@ -33,19 +36,19 @@ impl Look<'_> {
         if self.room_on_cores() < FULL {
             let cores = self.shape.cores?;
             let ops = self.ops_cores();
-            let mut used = vec![format!("the ops of this run use {ops:.1}")];
-            let mut relief = relief.to_owned();
-            if let Some(machine) = self.measured.machine {
-                let rest = (machine.process_cores - ops).max(0.0);
-                used.push(format!("the rest of this process, such as other runs, {rest:.1}"));
-                let others = machine.others_cores().unwrap_or(0.0);
-                used.push(format!("other processes {others:.1}"));
-                if others.max(rest) >= 0.1 {
-                    relief = format!("end what else runs on the machine, {relief}");
-                }
-            }
+            let (rest, others) = self.measured.machine.map_or((0.0, 0.0), |machine| {
+                (machine.process_cores - ops, machine.others_cores().unwrap_or(0.0))
+            });
+            let users = [
+                ("the ops of this run use", ops),
+                ("the rest of this process, such as other runs,", rest),
+                ("other processes", others),
+            ];
+            let used = users.into_iter().filter(|&(_, cores)| cores >= LEAST);
+            let used = used.map(|(user, cores)| format!("{user} {cores:.1}")).collect::<Vec<_>>();
+            let foreign = if rest.max(others) >= LEAST { "end what else runs on the machine, " } else { "" };
             return Some(format!(
-                "No core is free for more work. Of the {cores} cores, {}: {relief}.",
+                "No core is free for more work. Of the {cores} cores, {}: {foreign}{relief}.",
                 used.join(", ")
             ));
         }

@@ -474,14 +474,20 @@ fn no_concurrency_is_advised_while_no_thread_or_core_is_free() {
     for task in &mut run.0 {
         task.cpu_s = Some(0.4 * task.busy_s);
     }
+    for (process_cores, users) in [
+        (0.8, "0.8, other processes 1.2"),
+        (1.1, "0.8, the rest of this process, such as other runs, 0.3, other processes 0.9"),
+    ] {
+        let machine = figures_of(2, process_cores, 2.0);
+        let verdict = judged_on(&shape, &run, Some(&machine));
+        assert_eq!(raised(&verdict), [""; 0]);
+        let text = format!(
+            "No core is free for more work. Of the 2 cores, the ops of this run use {users}: end what else runs on the machine, make the ops \
+             cheaper, or use more cores."
+        );
+        assert_eq!(verdict.advice[0].text, text);
+    }
     let machine = figures_of(2, 0.85, 2.0);
-    let verdict = judged_on(&shape, &run, Some(&machine));
-    assert_eq!(raised(&verdict), [""; 0]);
-    assert_eq!(
-        verdict.advice[0].text,
-        "No core is free for more work. Of the 2 cores, the ops of this run use 0.8, the rest of this process, such as other runs, 0.0, other \
-         processes 1.2: end what else runs on the machine, make the ops cheaper, or use more cores."
-    );
     // Half a core is free, so that the rate can grow by 40 %.
     let half_free = MachineFigures { cores: 4, process_cores: 1.25, busy_cores: Some(3.5), ..machine };
     let shape = PipelineShape { cores: Some(4), ..shape };
