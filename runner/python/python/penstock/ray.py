@@ -47,9 +47,6 @@ __all__ = ["DataConfig", "LazyPipeline", "PenstockDatasource", "Reports", "pipel
 
 _LOGGER = logging.getLogger("penstock")
 
-# Number of a position that no source reaches.
-_NEVER = 1 << 62
-
 # Minimum size of the range of a read task, in batches: the queues of a pipeline are empty at its begin and at its end.
 _BATCHES = 4
 
@@ -220,19 +217,21 @@ class PenstockDatasource(ray.data.Datasource):
         # A filter or a failure may leave fewer rows than positions, so their number is not promised.
         metadata = ray.data.block.BlockMetadata(num_rows=None, size_bytes=None, input_files=None, exec_stats=None)
         return [
-            ray.data.ReadTask(functools.partial(_read, self._make, first, end), metadata, per_task_row_limit=per_task_row_limit)
-            for first, end in self._ranges(parallelism)
+            ray.data.ReadTask(functools.partial(_read, self._make, first, behind), metadata, per_task_row_limit=per_task_row_limit)
+            for first, behind in self._ranges(parallelism)
         ]
 
-    def _ranges(self, parallelism: int) -> list[tuple[int, int]]:
-        """Divides the positions of the source into ranges; a single one if their number is not known."""
+    def _ranges(self, parallelism: int) -> list[tuple[int, list[tuple[int, int]]]]:
+        """Divides the positions of the source into ranges, each given by its first position, and the first position and number of those
+        behind it; a single one if their number is not known.
+        """
         try:
             count = len(self._counting())
         except TypeError:
-            return [(0, _NEVER)]
+            return [(0, [])]
         tasks = max(min(parallelism, count // self._least), 1)
         bounds = [count * task // tasks for task in range(tasks + 1)]
-        return list(zip(bounds, bounds[1:]))
+        return [(first, [(end, count - end)] if end < count else []) for first, end in zip(bounds, bounds[1:])]
 
 
 def read(
@@ -273,11 +272,11 @@ def _figures(pipeline: Pipeline) -> dict[str, Any]:
     return {"document": document, "snapshot": pipeline.stats()}
 
 
-def _read(make: functools.partial[Pipeline], first: int, end: int) -> Iterator[pyarrow.Table]:
-    """Rows of the samples at the positions from `first` to `end`."""
+def _read(make: functools.partial[Pipeline], first: int, behind: list[tuple[int, int]]) -> Iterator[pyarrow.Table]:
+    """Rows of the samples at the positions from `first`, except those `behind` the range."""
     pipeline = make()
     state = pipeline.state_dict()
-    state["ranks"] = {"0": {**state["ranks"]["0"], "epochs": [{"epoch": pipeline.epoch, "frontier": first, "settled": [[end, _NEVER]]}]}}
+    state["ranks"] = {"0": {**state["ranks"]["0"], "epochs": [{"epoch": pipeline.epoch, "frontier": first, "settled": behind}]}}
     pipeline.load_state_dict(state)
     for batch in pipeline:
         columns = {name: _column(name, value) for name, value in batch.items()}
