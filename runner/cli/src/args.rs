@@ -263,6 +263,9 @@ pub(crate) struct ReplayArgs {
     pub(crate) json: bool,
 }
 
+/// Maximum number of cores of a predicted machine.
+const MOST_CORES: f64 = 4096.0;
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct PredictArgs {
     #[command(flatten)]
@@ -276,6 +279,9 @@ pub(crate) struct PredictArgs {
     /// Number of cores that computing stages share [default: cores of this machine].
     #[arg(long, value_name = "N", value_parser = cores)]
     pub(crate) cores: Option<f64>,
+    /// Number of cores that other work would use if it had them, e.g. `0` for a machine of its own [default: as in the recorded run].
+    #[arg(long, value_name = "N", value_parser = foreign_cores)]
+    pub(crate) foreign_cores: Option<f64>,
     /// List the changes of concurrency, threads and queues that would raise the rate most.
     #[arg(long)]
     pub(crate) sweep: bool,
@@ -318,10 +324,14 @@ pub(crate) struct HeadspaceArgs {
 }
 
 fn cores(given: &str) -> Result<f64, String> {
-    let most = 4096.0;
+    let cores = foreign_cores(given).ok().filter(|cores| *cores > 0.0);
+    cores.ok_or_else(|| format!("expected a number above 0 and at most {MOST_CORES}, e.g. 2"))
+}
+
+fn foreign_cores(given: &str) -> Result<f64, String> {
     match given.parse() {
-        Ok(cores) if 0.0 < cores && cores <= most => Ok(cores),
-        _ => Err(format!("expected a number above 0 and at most {most}, e.g. 2")),
+        Ok(cores) if (0.0..=MOST_CORES).contains(&cores) => Ok(cores),
+        _ => Err(format!("expected a number from 0 to {MOST_CORES}, e.g. 1.5")),
     }
 }
 

@@ -114,6 +114,17 @@ impl Document {
         outlets: Outlets,
     ) -> Result<(Self, Prepared)> {
         let (origin, document) = Self::document(&args.document)?;
+        Self::prepare(origin, document, args, runtime, outlets)
+    }
+
+    /// Prepares the document from `origin` with the stores and modules of the command line.
+    pub(crate) fn prepare(
+        origin: String,
+        document: Value,
+        args: &PipelineArgs,
+        runtime: &Runtime,
+        outlets: Outlets,
+    ) -> Result<(Self, Prepared)> {
         let spec = Spec::from_value(document).map_err(|found| faults(&origin, &found))?;
         let document = Self { origin, spec };
         let prepared =

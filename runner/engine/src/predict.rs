@@ -4,8 +4,8 @@
 //! meters; only the ops, the source and the consumer are replaced by models of their durations. Where the document defines the
 //! durations (`sleep`, `simulate`), each sample takes the same time as in a run of that document.
 //!
-//! Ops that compute share the machine's cores: when more ops run than there are cores, all of them slow down equally (processor
-//! sharing). Waiting uses no core.
+//! Ops that compute share the machine's cores with each other and with other work on the machine: when there is more work than
+//! cores, all of it slows down equally (processor sharing). Waiting uses no core.
 
 mod cores;
 #[cfg(test)]
@@ -46,8 +46,10 @@ pub struct Scenario {
     pub sink_node: GraphNode,
     pub consumer: StepTimes,
     pub threads: usize,
-    /// Number of cores available to the ops.
+    /// Number of cores of the machine.
     pub cores: f64,
+    /// Number of cores that other work would use if it had them.
+    pub foreign_cores: f64,
 }
 
 #[derive(Debug)]
@@ -239,7 +241,7 @@ impl Simulation {
             free_workers: (0..threads).rev().collect(),
             now: 0,
             waiting: BTreeMap::new(),
-            cores: Cores::new(scenario.cores),
+            cores: Cores::new(scenario.cores, scenario.foreign_cores),
             begun: 0,
             seen: 0,
             most: MOST_EVENTS as u64,

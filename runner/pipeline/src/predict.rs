@@ -3,6 +3,7 @@
 //! The engine predicts with its own schedule; this module supplies the times: from the document (`sleep`, `simulate`), or from a
 //! recorded run.
 
+mod baseline;
 mod recording;
 mod sweep;
 
@@ -15,6 +16,7 @@ use penstock_engine::predict::{
     StepTimes, predict,
 };
 use penstock_engine::range::RangeSource;
+use penstock_types::machine::MachineFigures;
 use penstock_types::manifest::Mode;
 use penstock_types::plan::{ConsumerPlan, Plan, StageKind, StagePlan};
 use penstock_types::run::{QueueRecord, StageRecord};
@@ -24,6 +26,8 @@ use penstock_types::verdict::{Measured, PipelineShape, Verdict};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+pub use self::baseline::Baseline;
+use self::baseline::{core_share, rate};
 use self::recording::RecordedStage;
 pub use self::recording::{Recording, RecordingError};
 pub use self::sweep::{Change, Proposal, SweepBudget, sweep};
@@ -39,6 +43,32 @@ const ENDLESS: u64 = 1 << 50;
 pub struct Machine {
     pub threads: u32,
     pub cores: f64,
+    /// Cores that other work would use if it had them; if missing, as in the recorded run, or 0 without one.
+    pub foreign_cores: Option<f64>,
+}
+
+impl Machine {
+    fn foreign_cores(self, baseline: Option<&Baseline>) -> f64 {
+        self.foreign_cores.or_else(|| baseline.map(Baseline::foreign_cores)).unwrap_or(0.0)
+    }
+
+    /// Figures of the machine as predicted, with `used` cores of the ops.
+    fn figures(self, foreign: f64, used: f64) -> MachineFigures {
+        MachineFigures {
+            cores: self.cores.ceil() as u32,
+            process_cores: used,
+            busy_cores: Some((used + foreign).min(self.cores)),
+            process_rss_bytes: 0,
+            available_bytes: None,
+            process_read_bytes_per_s: None,
+            process_write_bytes_per_s: None,
+            disk_read_bytes_per_s: None,
+            disk_write_bytes_per_s: None,
+            received_bytes_per_s: None,
+            sent_bytes_per_s: None,
+            pressure: None,
+        }
+    }
 }
 
 /// Predicted behaviour of a pipeline.
@@ -56,14 +86,27 @@ pub struct PredictReport {
     pub t1_s: f64,
     /// Number of worker threads.
     pub threads: u32,
-    /// Number of cores that the ops share.
+    /// Number of cores that the ops share with other work.
     pub cores: f64,
+    /// Number of cores that other work would use if it had them.
+    pub foreign_cores: f64,
+    /// Items that the consumer would take per second if no other work used the cores; `null` if other work does not slow the
+    /// ops down.
+    pub rate_on_free_cores: Option<f64>,
     /// Stages with predicted figures, in the same form as in the snapshot of a run.
     pub stages: Vec<StageRecord>,
     /// Queues with predicted figures, in the same form as in the snapshot of a run.
     pub queues: Vec<QueueRecord>,
     /// Rate of the recorded run; `null` without a recording.
     pub recorded: Option<RecordedRate>,
+    /// Relative error of the model: `predicted / measured - 1` for the rate of the recorded run with its own settings; `null`
+    /// without a recording, or if it has no rate.
+    pub model_error: Option<f64>,
+    /// Ratio of `rate` to the predicted rate of the recorded run; `null` without a recording, and if it differs from 1 by no more
+    /// than twice the error of the model.
+    pub gain: Option<f64>,
+    /// Reason why a prediction from a recording has no `gain`, in words.
+    pub no_gain: Option<String>,
     /// Assumptions of the prediction, in words.
     pub assumptions: Vec<String>,
 }
@@ -96,18 +139,27 @@ pub enum PredictError {
     Shares(Vec<String>),
 }
 
-/// Predicts a run of a plan, with the times of `recording` where the document has none. The prediction covers the first `span`
+/// Predicts a run of a plan, with the times of a recorded run where the document has none. The prediction covers the first `span`
 /// of the run, or, without `span`, an interval after the warm-up.
 pub fn predict_plan(
     plan: &Plan,
-    recording: Option<&Recording>,
+    baseline: Option<&Baseline>,
     machine: Machine,
     span: Option<Duration>,
 ) -> Result<PredictReport, PredictError> {
     let extent = span.map_or(Extent::Events(EVENTS), Extent::For);
-    let Prediction { window, items, samples } = predict(scenario(plan, recording, machine)?, extent);
+    let recording = baseline.map(Baseline::recording);
+    let foreign_cores = machine.foreign_cores(baseline);
+    let with = |foreign_cores| -> Result<Prediction, PredictError> {
+        let machine = Machine { foreign_cores: Some(foreign_cores), ..machine };
+        Ok(predict(scenario(plan, recording, machine)?, extent))
+    };
+    let Prediction { window, items, samples } = with(foreign_cores)?;
     let stages: Vec<_> = window.stages.iter().map(|stage| stage.task.clone()).collect();
     let queues: Vec<_> = window.queues.iter().map(|queue| queue.figures.clone()).collect();
+    let used = stages.iter().filter(|stage| stage.elapsed_s > 0.0);
+    let used = used.map(|stage| stage.cpu_s.unwrap_or(0.0) / stage.elapsed_s).sum();
+    let figures = machine.figures(foreign_cores, used);
     let measured = Measured {
         from_s: window.t0_s,
         to_s: window.t1_s,
@@ -117,19 +169,26 @@ pub fn predict_plan(
         is_warm: window.t0_s > 0.0,
         is_over: false,
         failures: &[],
-        machine: None,
+        machine: Some(&figures),
     };
-    let rate = window.queues.last().and_then(|queue| queue.figures.qps);
+    let rate_of_items = window.queues.last().and_then(|queue| queue.figures.qps);
     let shape = PipelineShape::of(plan, machine.threads, Some(machine.cores.ceil() as u32));
+    let waits_for_cores = foreign_cores > 0.0 && core_share(&window.stages) < 1.0;
+    let gain = baseline.zip(rate_of_items).map(|(baseline, rate)| match span {
+        None => baseline.gain(rate),
+        Some(_) => Err("The gain is known for a run that has warmed up.".to_owned()),
+    });
     Ok(PredictReport {
         verdict: Verdict::of(&shape, measured),
-        rate,
+        rate: rate_of_items,
         // Derived from the rate of items, so that the two rates differ only by the mean number of samples per item.
-        samples_per_s: rate.map(|rate| rate * samples as f64 / items.max(1) as f64),
+        samples_per_s: rate_of_items.map(|rate| rate * samples as f64 / items.max(1) as f64),
         t0_s: window.t0_s,
         t1_s: window.t1_s,
         threads: machine.threads,
         cores: machine.cores,
+        foreign_cores,
+        rate_on_free_cores: if waits_for_cores { Some(rate(&with(0.0)?)) } else { None },
         stages: window.stages,
         queues: window.queues,
         recorded: recording.map(|recording| RecordedRate {
@@ -137,7 +196,10 @@ pub fn predict_plan(
             samples_per_s: recording.snapshot().samples_per_s,
             threads: recording.threads(),
         }),
-        assumptions: assumptions(plan, recording, machine),
+        model_error: baseline.and_then(Baseline::model_error),
+        gain: gain.as_ref().and_then(|gain| gain.as_ref().ok().copied()),
+        no_gain: gain.and_then(Result::err),
+        assumptions: assumptions(plan, recording, machine, foreign_cores),
     })
 }
 
@@ -188,6 +250,7 @@ fn scenario(plan: &Plan, recording: Option<&Recording>, machine: Machine) -> Res
         consumer,
         threads: machine.threads as usize,
         cores: machine.cores,
+        foreign_cores: machine.foreign_cores.unwrap_or(0.0),
     })
 }
 
@@ -241,7 +304,12 @@ fn consumer(plan: &Plan, recording: Option<&Recording>) -> Option<StepTimes> {
     })
 }
 
-fn assumptions(plan: &Plan, recording: Option<&Recording>, machine: Machine) -> Vec<String> {
+fn assumptions(
+    plan: &Plan,
+    recording: Option<&Recording>,
+    machine: Machine,
+    foreign_cores: f64,
+) -> Vec<String> {
     let is = |wanted: fn(&StageKind) -> bool| plan.stages.iter().any(|stage| wanted(&stage.kind));
     let computes = is(|kind| matches!(kind, StageKind::Wasm(_) | StageKind::Collate(_)));
     let reads = is(|kind| matches!(kind, StageKind::Fetch { .. } | StageKind::Transfer { .. }));
@@ -252,8 +320,12 @@ fn assumptions(plan: &Plan, recording: Option<&Recording>, machine: Machine) -> 
         assumed.push("`sleep` and `simulate` take exactly what the document says".to_owned());
     }
     if computes {
-        assumed
-            .push(format!("computing stages share {} cores, and no other process uses them", machine.cores));
+        let others = if foreign_cores < 0.05 {
+            "no other work uses them".to_owned()
+        } else {
+            format!("other work would use {foreign_cores:.1} of them if it had them")
+        };
+        assumed.push(format!("computing stages share {} cores, and {others}", machine.cores));
         assumed.push("times of batches are proportional to their size".to_owned());
     }
     if reads {

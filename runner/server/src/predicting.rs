@@ -15,7 +15,7 @@ use crate::runs::{Runs, apart, turn};
 use crate::wire::FiguresQuery;
 use penstock_pipeline::memory::settings_mib;
 use penstock_pipeline::predict::{
-    Machine, PredictReport, Proposal, Recording, SweepBudget, predict_plan, sweep,
+    Baseline, Machine, PredictReport, Proposal, Recording, SweepBudget, predict_plan, sweep,
 };
 
 /// Maximum duration of a run that is predicted from its start, in seconds.
@@ -29,6 +29,8 @@ pub struct PredictRequest {
     pub set: BTreeMap<String, Value>,
     /// Number of cores that computing stages share; the cores of the server's machine if missing.
     pub cores: Option<f64>,
+    /// Number of cores that other work would use if it had them; as in the window if missing.
+    pub foreign_cores: Option<f64>,
     /// Duration of the predicted run, in seconds, at most 3600, with the start-up of the pipeline; if missing, the prediction is
     /// for a pipeline that has warmed up.
     pub for_s: Option<f64>,
@@ -61,9 +63,6 @@ pub struct Predicted {
     /// Figures of the predicted run.
     #[serde(flatten)]
     pub report: PredictReport,
-    /// Relative error of the model: `predicted / measured - 1` for the rate of the unchanged run; `null` if the window has no
-    /// rate.
-    pub model_error: Option<f64>,
     /// Changes that would make the run faster, cheapest first; `null` without `sweep`.
     pub proposals: Option<Vec<Proposal>>,
 }
@@ -74,6 +73,9 @@ impl Runs {
         let span = request.for_s.map(span).transpose()?;
         if request.cores.is_some_and(|cores| !(cores > 0.0 && cores <= 4096.0)) {
             return Err(RunsError::Refused("`cores` must be a number above 0 and at most 4096".to_owned()));
+        }
+        if request.foreign_cores.is_some_and(|cores| !(0.0..=4096.0).contains(&cores)) {
+            return Err(RunsError::Refused("`foreign_cores` must be a number from 0 to 4096".to_owned()));
         }
         // The permit is taken before the documents are read, because they may need much memory.
         let turn = turn(&self.0.trials, self.client(), "trials and predictions").await?;
@@ -101,8 +103,11 @@ impl Runs {
         let as_is = self.check(recorded.to_string().into()).await?;
         let checked = self.check(document.to_string().into()).await?;
         let own_cores = available_parallelism().map_or(1.0, |cores| cores.get() as f64);
-        let machine = Machine { threads: checked.cost.threads, cores: request.cores.unwrap_or(own_cores) };
-        let own_machine = Machine { threads: snapshot.threads, cores: own_cores };
+        let machine = Machine {
+            threads: checked.cost.threads,
+            cores: request.cores.unwrap_or(own_cores),
+            foreign_cores: request.foreign_cores,
+        };
         // The memory that does not depend on the settings is subtracted from the budget of the search.
         let fixed = checked.cost.memory_mib - settings_mib(&checked.prepared.plan, checked.cost.threads);
         let has = self.0.budget.memory_mib.saturating_sub(fixed);
@@ -114,20 +119,12 @@ impl Runs {
             // The permit is held until the work has ended, even if the future is dropped.
             let _turn = turn;
             let recording = Recording::new(snapshot, recorded, &times);
+            let baseline = Baseline::new(recording, Ok(&as_is.prepared.plan), own_cores);
             let refused = |error| RunsError::Refused(format!("{error}"));
-            let report =
-                predict_plan(&checked.prepared.plan, Some(&recording), machine, span).map_err(refused)?;
-            let own =
-                predict_plan(&as_is.prepared.plan, Some(&recording), own_machine, None).map_err(refused)?;
-            let rates = own.rate.zip(own.recorded.and_then(|recorded| recorded.rate));
-            let model_error = rates.filter(|(_, measured)| *measured > 0.0);
-            let sweep = |budget| sweep(&checked.prepared.plan, Some(&recording), machine, budget);
-            let proposals = budget.map(sweep).transpose().map_err(refused)?;
-            Ok(Predicted {
-                report,
-                model_error: model_error.map(|(predicted, measured)| predicted / measured - 1.0),
-                proposals,
-            })
+            let plan = &checked.prepared.plan;
+            let report = predict_plan(plan, Some(&baseline), machine, span).map_err(refused)?;
+            let sweep = |budget| sweep(plan, Some(&baseline), machine, budget);
+            Ok(Predicted { report, proposals: budget.map(sweep).transpose().map_err(refused)? })
         })
         .await
     }

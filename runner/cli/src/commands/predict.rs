@@ -1,5 +1,7 @@
 use anyhow::Result;
-use penstock_pipeline::predict::{Machine, PredictReport, Proposal, SweepBudget, predict_plan, sweep};
+use penstock_pipeline::predict::{
+    Baseline, Machine, PredictReport, Proposal, Recording, SweepBudget, predict_plan, sweep,
+};
 use penstock_pipeline::{Outlets, Prepared, Runner, cores};
 use serde::Serialize;
 use tokio::runtime::Runtime;
@@ -23,19 +25,31 @@ struct Printed<'a> {
 /// Predicts the rate and the waits of a pipeline without running it.
 pub(crate) fn predict(runtime: &Runtime, args: &PredictArgs) -> Result<()> {
     let (document, Prepared { plan, .. }) = Document::prepared(&args.pipeline, runtime, Outlets::ALL)?;
-    let recording = args.from.as_deref().map(recording).transpose()?;
     let cores = cores();
-    let machine =
-        Machine { threads: Runner::threads(&document.spec), cores: args.cores.unwrap_or(f64::from(cores)) };
+    let recording = args.from.as_deref().map(recording).transpose()?;
+    let baseline = recording.map(|recording| baseline(recording, args, runtime, cores));
+    let machine = Machine {
+        threads: Runner::threads(&document.spec),
+        cores: args.cores.unwrap_or(f64::from(cores)),
+        foreign_cores: args.foreign_cores,
+    };
     let unknown = |error| bad(format!("{error}"));
-    let report = predict_plan(&plan, recording.as_ref(), machine, args.time).map_err(unknown)?;
+    let report = predict_plan(&plan, baseline.as_ref(), machine, args.time).map_err(unknown)?;
     let budget = SweepBudget {
         threads: args.max_threads.unwrap_or(cores.max(machine.threads)),
         memory_mib: args.max_memory_mib,
     };
-    let proposals = args.sweep.then(|| sweep(&plan, recording.as_ref(), machine, budget));
+    let proposals = args.sweep.then(|| sweep(&plan, baseline.as_ref(), machine, budget));
     let proposals = proposals.transpose().map_err(unknown)?;
     say_as(args.json, &Printed { report: &report, proposals: proposals.as_deref() }, in_words)
+}
+
+/// The recorded run as predicted, with the stores and modules of the command line.
+fn baseline(recording: Recording, args: &PredictArgs, runtime: &Runtime, cores: u32) -> Baseline {
+    let (origin, document) = ("the document of the recorded run".to_owned(), recording.document().clone());
+    let prepared = Document::prepare(origin, document, &args.pipeline, runtime, Outlets::ALL);
+    let plan = prepared.as_ref().map(|(_, prepared)| &prepared.plan).map_err(|error| format!("{error:#}"));
+    Baseline::new(recording, plan, f64::from(cores))
 }
 
 fn in_words(&Printed { report, proposals }: &Printed<'_>) -> String {
@@ -50,6 +64,7 @@ fn in_words(&Printed { report, proposals }: &Printed<'_>) -> String {
             report.threads,
             report.cores
         ),
+        effect(report),
         report.verdict.sentence.clone(),
         stages(&report.stages),
         queues(&report.queues),
@@ -60,9 +75,21 @@ fn in_words(&Printed { report, proposals }: &Printed<'_>) -> String {
     paragraphs(parts)
 }
 
+/// Compares the prediction with the recorded run, and with a machine without other work.
+fn effect(report: &PredictReport) -> String {
+    let error = report.model_error.map(|error| {
+        format!("The model predicts {:+.1} % of the rate of the recorded run with its settings.", error * 100.0)
+    });
+    let gain = report.gain.map(|gain| format!("These settings: {gain:.2} times the rate of the recorded run."));
+    let free = report.rate_on_free_cores.map(|free| {
+        format!("On cores that no other work uses: {} items/s.", rate(Some(free)))
+    });
+    [error, gain.or_else(|| report.no_gain.clone()), free].into_iter().flatten().collect::<Vec<_>>().join("\n")
+}
+
 fn proposed(proposals: &[Proposal]) -> String {
     if proposals.is_empty() {
-        return "No change of concurrency, threads or queues within the budget would raise the rate."
+        return "No change of concurrency, threads or queues within the budget would raise the rate by more than the error of predictions."
             .to_owned();
     }
     let rows = proposals.iter().map(|proposal| {

@@ -67,6 +67,7 @@ fn samples(count: u64, stages: Vec<ScenarioStage>) -> Scenario {
         consumer: StepTimes::Simulate { steps: Simulate::new(MS * 30, 0.0, 7), late: Duration::ZERO },
         threads: 4,
         cores: 2.0,
+        foreign_cores: 0.0,
     }
 }
 

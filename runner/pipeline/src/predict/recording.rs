@@ -73,6 +73,17 @@ impl Recording {
         self.snapshot.threads
     }
 
+    /// Cores that other processes used.
+    pub(super) fn others_cores(&self) -> f64 {
+        self.snapshot.machine.and_then(|machine| machine.others_cores()).unwrap_or(0.0)
+    }
+
+    /// Share of the cores of the machine in use; `None` where the system did not report it.
+    pub(super) fn busy_share(&self) -> Option<f64> {
+        let machine = self.snapshot.machine?;
+        machine.busy_cores.map(|busy| busy / f64::from(machine.cores))
+    }
+
     /// Stage of this name and kind; `name#1` is the second stage of that name. `None` if it completed no op.
     pub(super) fn stage(&self, name: &str, kind: StageKindName) -> Option<RecordedStage<'_>> {
         let (base, before) = match name.rsplit_once('#') {

@@ -8,13 +8,14 @@ use penstock_types::policy::{Capacity, Concurrency};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Machine, PredictError, Recording, scenario};
+use super::baseline::rate as rate_of;
+use super::{Baseline, Machine, PredictError, scenario};
 use crate::memory::{instances_mib, settings_mib};
 
 /// Number of events in one prediction of a sweep: gives about one percent of accuracy, since a sweep makes hundreds of
 /// predictions.
 const EVENTS: usize = 20_000;
-/// Minimum gain that counts, since the error of predictions may be as large as this.
+/// Minimum gain of one change over another that counts, since the error of predictions may be as large as this.
 const GAIN: f64 = 0.01;
 /// Share of the rate by which a smaller setting may be slower and still count as equally fast.
 const SLACK: f64 = 0.005;
@@ -68,13 +69,16 @@ struct Setting {
 type Rate<'a> = dyn Fn(&Plan, Machine) -> Result<f64, PredictError> + 'a;
 
 /// Proposes a few sets of changes of concurrency, threads and queues within a budget, cheapest first; each is faster than the
-/// ones before. Empty when the consumer is the limit, or no change helps.
+/// ones before, and by more than twice the error of the model. Empty when the consumer is the limit, or no change helps.
 pub fn sweep(
     plan: &Plan,
-    recording: Option<&Recording>,
+    baseline: Option<&Baseline>,
     machine: Machine,
     budget: SweepBudget,
 ) -> Result<Vec<Proposal>, PredictError> {
+    let recording = baseline.map(Baseline::recording);
+    let machine = Machine { foreign_cores: Some(machine.foreign_cores(baseline)), ..machine };
+    let least_gain = baseline.and_then(Baseline::least_gain).unwrap_or(GAIN).max(GAIN);
     let made = Cell::new(0);
     // Beyond the maximum number of predictions, no candidate counts as better.
     let rate = |plan: &Plan, machine: Machine| -> Result<f64, PredictError> {
@@ -82,7 +86,7 @@ pub fn sweep(
             return Ok(0.0);
         }
         let predicted = predict(scenario(plan, recording, machine)?, Extent::Events(EVENTS));
-        Ok(predicted.window.queues.last().and_then(|queue| queue.figures.qps).unwrap_or(0.0))
+        Ok(rate_of(&predicted))
     };
     let start = Setting { plan: plan.clone(), machine, rate: rate(plan, machine)? };
     let mut best = start.clone();
@@ -106,7 +110,8 @@ pub fn sweep(
         let trimmed = trimmed(setting, &start, &rate)?;
         let proposal = proposal(&trimmed, &start);
         let is_worth_it = proposals.last().is_none_or(|last| proposal.rate > last.rate * (1.0 + GAIN));
-        if is_worth_it && !proposal.changes.is_empty() {
+        let is_certain = proposal.gain > 1.0 + least_gain;
+        if is_worth_it && is_certain && !proposal.changes.is_empty() {
             proposals.push(proposal);
         }
     }

@@ -316,8 +316,9 @@ fn states_with_changed_numbers_are_refused_or_run_to_an_end() {
         json!({ "records": { "store": "here", "key": "lines.ndjson", "epochs": 2 } }),
         json!({ "records": { "store": "here", "key": "lines.ndjson", "shuffle": true, "limit": 20, "epochs": 2 } }),
     ];
-    let (mut refused, mut over) = (0, 0);
+    let mut refused = 0;
     for source in &sources {
+        let (mut tried, mut over) = (0, 0);
         let document = document(source, "completion");
         let begin = |world: Option<u32>| {
             let mut prepared = prepared(&runtime, folder.path(), &document);
@@ -331,7 +332,9 @@ fn states_with_changed_numbers_are_refused_or_run_to_an_end() {
             prepared
         };
         let states = [1, 5, 9].map(|stop| run(&runtime, &begin(None), stop).1.to_json());
-        for _ in 0..100 {
+        // Few of the changed states are sound.
+        while tried < 100 || (over < 10 && tried < 2_000) {
+            tried += 1;
             let mut state: Value = serde_json::from_str(&states[random(3)]).unwrap();
             let mut places = Vec::new();
             numbers(&state, "", &mut places);
@@ -365,6 +368,7 @@ fn states_with_changed_numbers_are_refused_or_run_to_an_end() {
                 }
             }
         }
+        assert!(over >= 10, "{over} of {tried} ran: {source}");
     }
-    assert!(refused > 30 && over > 30, "{refused} were refused, and {over} ran");
+    assert!(refused > 30, "{refused} were refused");
 }

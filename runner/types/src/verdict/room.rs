@@ -46,7 +46,10 @@ impl Look<'_> {
             ];
             let used = users.into_iter().filter(|&(_, cores)| cores >= LEAST);
             let used = used.map(|(user, cores)| format!("{user} {cores:.1}")).collect::<Vec<_>>();
-            let foreign = if rest.max(others) >= LEAST { "end what else runs on the machine, " } else { "" };
+            let foreign = match self.on_free_cores().filter(|_| rest.max(others) >= LEAST) {
+                Some(more) => format!("end what else runs on the machine, for up to {more:.1} times the rate, "),
+                None => String::new(),
+            };
             return Some(format!(
                 "No core is free for more work. Of the {cores} cores, {}: {foreign}{relief}.",
                 used.join(", ")
@@ -58,6 +61,12 @@ impl Look<'_> {
              {relief}.",
             threads.busy, threads.threads
         ))
+    }
+
+    /// Factor by which the work on cores could grow if no other work used them.
+    fn on_free_cores(&self) -> Option<f64> {
+        let at_most = f64::from(self.shape.cores?) / self.ops_cores();
+        Some((1.0 / self.core_share()?).min(at_most).max(1.0))
     }
 
     fn room_on_threads(&self) -> f64 {

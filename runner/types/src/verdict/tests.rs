@@ -482,8 +482,8 @@ fn no_concurrency_is_advised_while_no_thread_or_core_is_free() {
         let verdict = judged_on(&shape, &run, Some(&machine));
         assert_eq!(raised(&verdict), [""; 0]);
         let text = format!(
-            "No core is free for more work. Of the 2 cores, the ops of this run use {users}: end what else runs on the machine, make the ops \
-             cheaper, or use more cores."
+            "No core is free for more work. Of the 2 cores, the ops of this run use {users}: end what else runs on the machine, for up to 2.5 \
+             times the rate, make the ops cheaper, or use more cores."
         );
         assert_eq!(verdict.advice[0].text, text);
     }

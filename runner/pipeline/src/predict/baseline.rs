@@ -1,0 +1,128 @@
+//! A recorded run as the model sees it, with which predictions of other settings are compared.
+
+use penstock_engine::predict::{Extent, Prediction, predict};
+use penstock_types::plan::Plan;
+use penstock_types::policy::StageKindName;
+use penstock_types::run::StageRecord;
+
+use super::recording::Recording;
+use super::{EVENTS, Machine, PredictError, scenario};
+
+/// Number of events in one prediction of the search for the share of others.
+const SEARCH_EVENTS: usize = 20_000;
+/// Number of predictions of that search, each of which halves the range.
+const SEARCH_STEPS: u32 = 9;
+/// Difference of shares of time that the search ignores.
+const SAME: f64 = 0.01;
+/// Share of all cores in use from which work has to wait for a core.
+const BUSY: f64 = 0.85;
+/// Smallest change of a rate that counts, since predictions are no more accurate even where the model is exact.
+const RESOLUTION: f64 = 0.005;
+
+/// A recorded run with the prediction of its own rate.
+#[derive(Clone, Debug)]
+pub struct Baseline {
+    recording: Recording,
+    foreign_cores: f64,
+    rate: Result<f64, String>,
+}
+
+impl Baseline {
+    /// Models a recorded run by the plan of its own document, on a machine with `cores` cores. If that document has no plan here,
+    /// `plan` is the reason, and predictions have no gain.
+    pub fn new(recording: Recording, plan: Result<&Plan, String>, cores: f64) -> Self {
+        let machine = Machine { threads: recording.threads(), cores, foreign_cores: None };
+        let others = recording.others_cores();
+        let model = |plan| -> Result<(f64, f64), PredictError> {
+            let foreign = foreign_cores(plan, &recording, machine, others)?;
+            let machine = Machine { foreign_cores: Some(foreign), ..machine };
+            let predicted = predict(scenario(plan, Some(&recording), machine)?, Extent::Events(EVENTS));
+            Ok((foreign, rate(&predicted)))
+        };
+        let modelled = plan.and_then(|plan| model(plan).map_err(|error| error.to_string()));
+        let (foreign_cores, rate) = match modelled {
+            Ok((foreign, rate)) => (foreign, Ok(rate)),
+            Err(reason) => (others, Err(reason)),
+        };
+        Self { recording, foreign_cores, rate }
+    }
+
+    pub fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    /// Cores that other work would have used during the run if it had had them.
+    pub(super) fn foreign_cores(&self) -> f64 {
+        self.foreign_cores
+    }
+
+    /// Relative error of the model: `predicted / measured - 1` for the rate of the recorded run; `None` if either is unknown.
+    pub fn model_error(&self) -> Option<f64> {
+        let measured = self.recording.rate().filter(|rate| *rate > 0.0)?;
+        Some(self.rate.as_ref().ok()? / measured - 1.0)
+    }
+
+    /// Smallest change of the rate, as a share, that is more than the error of the model: twice its error for the recorded run.
+    pub(super) fn least_gain(&self) -> Option<f64> {
+        Some((2.0 * self.model_error()?.abs()).max(RESOLUTION))
+    }
+
+    /// Ratio of a predicted rate to the predicted rate of the recorded run, or the reason why it is not known.
+    pub(super) fn gain(&self, rate: f64) -> Result<f64, String> {
+        let modelled = *self.rate.as_ref().map_err(|reason| format!("The recorded run cannot be predicted: {reason}"))?;
+        let least = self.least_gain().ok_or("The recorded run has no rate.")?;
+        let gain = rate / modelled;
+        if (gain - 1.0).abs() > least {
+            return Ok(gain);
+        }
+        Err(format!(
+            "The predicted rate differs by {:.1} % from that of the recorded run as predicted, which is not more than the error of predictions \
+             of this run ({:.1} %).",
+            (gain - 1.0).abs() * 100.0,
+            least * 100.0
+        ))
+    }
+}
+
+/// Items that the consumer takes per second.
+pub(super) fn rate(prediction: &Prediction) -> f64 {
+    prediction.window.queues.last().and_then(|queue| queue.figures.qps).unwrap_or(0.0)
+}
+
+/// Share of the time of computing ops in which they had a core; 1 if none has run.
+pub(super) fn core_share(stages: &[StageRecord]) -> f64 {
+    let computing =
+        stages.iter().filter(|stage| matches!(stage.kind, StageKindName::Wasm | StageKindName::Collate));
+    let (cpu_s, busy_s) = computing.fold((0.0, 0.0), |(cpu_s, busy_s), stage| {
+        (cpu_s + stage.task.cpu_s.unwrap_or(0.0), busy_s + stage.task.busy_s)
+    });
+    if busy_s > 0.0 { (cpu_s / busy_s).min(1.0) } else { 1.0 }
+}
+
+/// Cores that others would use if they had them: those that they used, unless ops waited for a core longer, or less, than with
+/// these. Then it is the number with which the ops of the model wait as long as those of the run.
+fn foreign_cores(plan: &Plan, recording: &Recording, machine: Machine, others: f64) -> Result<f64, PredictError> {
+    let measured = core_share(&recording.snapshot().stages);
+    let share = |foreign| -> Result<f64, PredictError> {
+        let machine = Machine { foreign_cores: Some(foreign), ..machine };
+        let predicted = predict(scenario(plan, Some(recording), machine)?, Extent::Events(SEARCH_EVENTS));
+        Ok(core_share(&predicted.window.stages))
+    };
+    let with_others = share(others)?;
+    let (mut low, mut high) = match with_others - measured {
+        near if near.abs() < SAME => return Ok(others),
+        less if less < 0.0 => (0.0, others),
+        _ if recording.busy_share().is_some_and(|busy| busy < BUSY) => return Ok(others),
+        // With this number, even a single op would have a core for less of its time.
+        _ => (others, machine.cores / measured.max(SAME)),
+    };
+    for _ in 0..SEARCH_STEPS {
+        let middle = f64::midpoint(low, high);
+        if share(middle)? > measured {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    Ok(f64::midpoint(low, high))
+}
