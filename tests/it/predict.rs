@@ -1,5 +1,6 @@
 //! Predictions, compared with actual runs.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use penstock_tests::{Call, Folder, photos, repository, shown};
@@ -66,4 +67,53 @@ fn unknown_times_are_reported_and_can_be_taken_from_a_run() {
     let slower = predicted(from(predict(&document)).set("/consumer/simulate/step_ms=500"));
     let rate = slower["rate"].as_f64().unwrap();
     assert!((1.9..=2.01).contains(&rate), "{rate}");
+}
+
+/// The figures of a run are changed to those of one whose ops had a core for 40 % of their time, because others used the cores.
+#[test]
+fn others_on_the_cores_slow_predicted_ops_down_as_they_did_in_the_recorded_run() {
+    let folder = Folder::new();
+    let document = folder.document(&json!({
+        "name": "photos", "threads": 2,
+        "source": { "list": { "store": "photos", "epochs": 4 } },
+        "stages": [
+            { "fetch": { "concurrency": 4 } },
+            { "wasm": { "module": "std/image", "params": { "ops": [{ "Resize": { "size": [64, 64] } }] }, "concurrency": 2 } }
+        ]
+    }));
+    let out = folder.join("out");
+    Call::run(&document).store("photos", photos()).out(&out).finish().exits(0);
+    let path = out.join("snapshot.json");
+    let mut snapshot: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    let task = &mut snapshot["stages"][1]["task"];
+    let ops_s = task["ave_time_s"].as_f64().unwrap() * task["num_tasks"].as_f64().unwrap();
+    task["cpu_s"] = json!(0.4 * ops_s);
+    snapshot["machine"]["busy_cores"] = snapshot["machine"]["cores"].clone();
+    fs::write(&path, snapshot.to_string()).unwrap();
+
+    let from = || predict(&document).store("photos", photos()).argument("--from").argument(&out);
+    let report = predicted(from());
+    let (rate, free) = (report["rate"].as_f64().unwrap(), report["rate_on_free_cores"].as_f64().unwrap());
+    assert!((2.0..2.6).contains(&(free / rate)), "{report:#}");
+    assert!(report["foreign_cores"].as_f64().unwrap() > 0.5, "{report:#}");
+    assert_eq!(
+        (&report["gain"], &report["no_gain"]),
+        (&Value::Null, &json!("The predicted rate is that of the recorded run as predicted."))
+    );
+    let words = from().finish().exits(0).stdout;
+    assert!(
+        words.contains("On cores that no other work uses: ") && words.contains("of them if it had them"),
+        "{words}"
+    );
+
+    let alone = predicted(from().argument("--foreign-cores=0"));
+    assert_eq!((&alone["rate"], &alone["rate_on_free_cores"]), (&report["rate_on_free_cores"], &Value::Null));
+    let error = report["model_error"].as_f64().unwrap().abs();
+    let gain = alone["rate"].as_f64().unwrap() / rate;
+    match alone["gain"].as_f64() {
+        Some(told) => assert!((told - gain).abs() < 0.01 && gain - 1.0 > 2.0 * error, "{alone:#}"),
+        None => assert!(gain - 1.0 <= 2.0 * error, "{alone:#}"),
+    }
+    let told = from().argument("--foreign-cores=many").finish().exits(2).stderr;
+    assert!(told.contains("expected a number from 0 to 4096"), "{told}");
 }

@@ -27,7 +27,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use self::baseline::Baseline;
-use self::baseline::{core_share, rate};
+use self::baseline::{computing_share, rate};
 use self::recording::RecordedStage;
 pub use self::recording::{Recording, RecordingError};
 pub use self::sweep::{Change, Proposal, SweepBudget, sweep};
@@ -173,7 +173,7 @@ pub fn predict_plan(
     };
     let rate_of_items = window.queues.last().and_then(|queue| queue.figures.qps);
     let shape = PipelineShape::of(plan, machine.threads, Some(machine.cores.ceil() as u32));
-    let waits_for_cores = foreign_cores > 0.0 && core_share(&window.stages) < 1.0;
+    let waits_for_cores = foreign_cores > 0.0 && computing_share(&window.stages) < 1.0;
     let gain = baseline.zip(rate_of_items).map(|(baseline, rate)| match span {
         None => baseline.gain(rate),
         Some(_) => Err("The gain is known for a run that has warmed up.".to_owned()),

@@ -5,6 +5,7 @@
 #![expect(clippy::disallowed_methods, reason = "it measures from outside, with a separate clock")]
 
 mod advice;
+mod contended;
 mod engine;
 mod photos;
 mod predict;
@@ -39,7 +40,7 @@ enum Bound {
 }
 
 fn main() -> ExitCode {
-    let rows: [(&str, Measure); 33] = [
+    let rows: [(&str, Measure); 36] = [
         ("engine", engine::one_stage_against_crossbeam),
         ("engine-12", engine::three_stages_against_crossbeam),
         ("statistics", engine::cost_of_statistics),
@@ -57,6 +58,9 @@ fn main() -> ExitCode {
         ("memory", photos::peak_memory),
         ("predict-median", predict::median_error),
         ("predict-p95", predict::p95_error),
+        ("contended-median", contended::median_error),
+        ("contended-p95", contended::p95_error),
+        ("contended-advice", contended::harmful_advice),
         ("verdict-limits", predict::wrong_limits),
         ("advice", advice::advice),
         ("s3-16", s3::rate_with_16_in_flight),

@@ -78,13 +78,21 @@ fn in_words(&Printed { report, proposals }: &Printed<'_>) -> String {
 /// Compares the prediction with the recorded run, and with a machine without other work.
 fn effect(report: &PredictReport) -> String {
     let error = report.model_error.map(|error| {
-        format!("The model predicts {:+.1} % of the rate of the recorded run with its settings.", error * 100.0)
+        format!(
+            "The model predicts {:+.1} % of the rate of the recorded run with its settings.",
+            error * 100.0
+        )
     });
-    let gain = report.gain.map(|gain| format!("These settings: {gain:.2} times the rate of the recorded run."));
-    let free = report.rate_on_free_cores.map(|free| {
-        format!("On cores that no other work uses: {} items/s.", rate(Some(free)))
-    });
-    [error, gain.or_else(|| report.no_gain.clone()), free].into_iter().flatten().collect::<Vec<_>>().join("\n")
+    let gain =
+        report.gain.map(|gain| format!("These settings: {gain:.2} times the rate of the recorded run."));
+    let free = report
+        .rate_on_free_cores
+        .map(|free| format!("On cores that no other work uses: {} items/s.", rate(Some(free))));
+    [error, gain.or_else(|| report.no_gain.clone()), free]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn proposed(proposals: &[Proposal]) -> String {

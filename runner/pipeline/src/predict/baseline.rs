@@ -5,7 +5,7 @@ use penstock_types::plan::Plan;
 use penstock_types::policy::StageKindName;
 use penstock_types::run::StageRecord;
 
-use super::recording::Recording;
+use super::recording::{Recording, core_share};
 use super::{EVENTS, Machine, PredictError, scenario};
 
 /// Number of events in one prediction of the search for the share of others.
@@ -69,11 +69,17 @@ impl Baseline {
 
     /// Ratio of a predicted rate to the predicted rate of the recorded run, or the reason why it is not known.
     pub(super) fn gain(&self, rate: f64) -> Result<f64, String> {
-        let modelled = *self.rate.as_ref().map_err(|reason| format!("The recorded run cannot be predicted: {reason}"))?;
+        let modelled = *self
+            .rate
+            .as_ref()
+            .map_err(|reason| format!("The recorded run cannot be predicted: {reason}"))?;
         let least = self.least_gain().ok_or("The recorded run has no rate.")?;
         let gain = rate / modelled;
         if (gain - 1.0).abs() > least {
             return Ok(gain);
+        }
+        if (gain - 1.0).abs() < 1e-9 {
+            return Err("The predicted rate is that of the recorded run as predicted.".to_owned());
         }
         Err(format!(
             "The predicted rate differs by {:.1} % from that of the recorded run as predicted, which is not more than the error of predictions \
@@ -90,23 +96,24 @@ pub(super) fn rate(prediction: &Prediction) -> f64 {
 }
 
 /// Share of the time of computing ops in which they had a core; 1 if none has run.
-pub(super) fn core_share(stages: &[StageRecord]) -> f64 {
-    let computing =
-        stages.iter().filter(|stage| matches!(stage.kind, StageKindName::Wasm | StageKindName::Collate));
-    let (cpu_s, busy_s) = computing.fold((0.0, 0.0), |(cpu_s, busy_s), stage| {
-        (cpu_s + stage.task.cpu_s.unwrap_or(0.0), busy_s + stage.task.busy_s)
-    });
-    if busy_s > 0.0 { (cpu_s / busy_s).min(1.0) } else { 1.0 }
+pub(super) fn computing_share(stages: &[StageRecord]) -> f64 {
+    let computes = |stage: &&StageRecord| matches!(stage.kind, StageKindName::Wasm | StageKindName::Collate);
+    core_share(stages.iter().filter(computes)).unwrap_or(1.0)
 }
 
 /// Cores that others would use if they had them: those that they used, unless ops waited for a core longer, or less, than with
 /// these. Then it is the number with which the ops of the model wait as long as those of the run.
-fn foreign_cores(plan: &Plan, recording: &Recording, machine: Machine, others: f64) -> Result<f64, PredictError> {
-    let measured = core_share(&recording.snapshot().stages);
+fn foreign_cores(
+    plan: &Plan,
+    recording: &Recording,
+    machine: Machine,
+    others: f64,
+) -> Result<f64, PredictError> {
+    let measured = computing_share(&recording.snapshot().stages);
     let share = |foreign| -> Result<f64, PredictError> {
         let machine = Machine { foreign_cores: Some(foreign), ..machine };
         let predicted = predict(scenario(plan, Some(recording), machine)?, Extent::Events(SEARCH_EVENTS));
-        Ok(core_share(&predicted.window.stages))
+        Ok(computing_share(&predicted.window.stages))
     };
     let with_others = share(others)?;
     let (mut low, mut high) = match with_others - measured {

@@ -150,13 +150,13 @@ impl Recording {
 }
 
 impl RecordedStage<'_> {
-    /// Mean time of an op for a prediction. For ops on worker threads, only the time on a core counts, since the prediction
-    /// distributes the cores itself.
+    /// Mean time of an op for a prediction. On worker threads, this is the time on a core, since the prediction distributes the
+    /// cores itself. There, an op holds its slot longer than it runs, by work around it for which it needs a core, too.
     pub(super) fn mean_s(&self, place: OpPlace) -> f64 {
         let task = &self.record.task;
         let mean = task.ave_time_s.unwrap_or(0.0);
-        match (place, task.core_share()) {
-            (OpPlace::Thread { .. }, Some(share)) => mean * share.min(1.0),
+        match (place, core_share([self.record])) {
+            (OpPlace::Thread { .. }, Some(share)) => task.busy_s / task.num_tasks.max(1) as f64 * share,
             _ => mean,
         }
     }
@@ -176,6 +176,16 @@ impl RecordedStage<'_> {
         let late = self.document_mean_s.and_then(|told| Some(self.record.task.ave_time_s? - told));
         seconds(late.unwrap_or(0.0))
     }
+}
+
+/// Share of the time of ops in which they had a core, 0.0 to 1.0; `None` if none ran on a worker thread.
+pub(super) fn core_share<'a>(stages: impl IntoIterator<Item = &'a StageRecord>) -> Option<f64> {
+    let tasks = stages.into_iter().map(|stage| &stage.task);
+    let (cpu_s, ops_s) = tasks.fold((0.0, 0.0), |(cpu_s, ops_s), task| match task.cpu_s {
+        Some(cpu) => (cpu_s + cpu, ops_s + task.ave_time_s.unwrap_or(0.0) * task.num_tasks as f64),
+        None => (cpu_s, ops_s),
+    });
+    (ops_s > 0.0).then(|| (cpu_s / ops_s).min(1.0))
 }
 
 fn seconds(seconds: f64) -> Duration {

@@ -47,7 +47,9 @@ impl Look<'_> {
             let used = users.into_iter().filter(|&(_, cores)| cores >= LEAST);
             let used = used.map(|(user, cores)| format!("{user} {cores:.1}")).collect::<Vec<_>>();
             let foreign = match self.on_free_cores().filter(|_| rest.max(others) >= LEAST) {
-                Some(more) => format!("end what else runs on the machine, for up to {more:.1} times the rate, "),
+                Some(more) => {
+                    format!("end what else runs on the machine, for up to {more:.1} times the rate, ")
+                }
                 None => String::new(),
             };
             return Some(format!(

@@ -3304,6 +3304,12 @@ export interface components {
             cores: number | null;
             /**
              * Format: double
+             * @description Number of cores that other work would use if it had them; as in the window if missing.
+             * @default null
+             */
+            foreign_cores: number | null;
+            /**
+             * Format: double
              * @description Duration of the predicted run, in seconds, at most 3600, with the start-up of the pipeline; if missing, the prediction is
              *     for a pipeline that has warmed up.
              * @default null
@@ -3379,23 +3385,42 @@ export interface components {
             threads: number;
             /**
              * Format: double
-             * @description Number of cores that the ops share.
+             * @description Number of cores that the ops share with other work.
              */
             cores: number;
+            /**
+             * Format: double
+             * @description Number of cores that other work would use if it had them.
+             */
+            foreign_cores: number;
+            /**
+             * Format: double
+             * @description Items that the consumer would take per second if no other work used the cores; `null` if other work does not slow the
+             *     ops down.
+             */
+            rate_on_free_cores?: number | null;
             /** @description Stages with predicted figures, in the same form as in the snapshot of a run. */
             stages: components["schemas"]["StageRecord"][];
             /** @description Queues with predicted figures, in the same form as in the snapshot of a run. */
             queues: components["schemas"]["QueueRecord"][];
             /** @description Rate of the recorded run; `null` without a recording. */
             recorded?: components["schemas"]["RecordedRate"] | null;
-            /** @description Assumptions of the prediction, in words. */
-            assumptions: string[];
             /**
              * Format: double
-             * @description Relative error of the model: `predicted / measured - 1` for the rate of the unchanged run; `null` if the window has no
-             *     rate.
+             * @description Relative error of the model: `predicted / measured - 1` for the rate of the recorded run with its own settings; `null`
+             *     without a recording, or if it has no rate.
              */
             model_error?: number | null;
+            /**
+             * Format: double
+             * @description Ratio of `rate` to the predicted rate of the recorded run; `null` without a recording, and if it differs from 1 by no more
+             *     than twice the error of the model.
+             */
+            gain?: number | null;
+            /** @description Reason why a prediction from a recording has no `gain`, in words. */
+            no_gain?: string | null;
+            /** @description Assumptions of the prediction, in words. */
+            assumptions: string[];
             /** @description Changes that would make the run faster, cheapest first; `null` without `sweep`. */
             proposals?: components["schemas"]["Proposal"][] | null;
         };
