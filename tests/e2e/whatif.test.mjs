@@ -77,6 +77,7 @@ test('the panel predicts the measured rate, and states its error', async () => {
   const [measured, predicted] = await rates()
   assert.ok(close(measured, run.qps) && close(measured, predicted), `${measured} and ${predicted}, ${run.qps} in the run`)
   assert.match(await panel().getByRole('columnheader', { name: /^Predicted/ }).textContent(), /model error [\d.]+\u202f%/)
+  assert.match(await ratesRow().first().textContent(), /The predicted rate is that of the recorded run as predicted/, 'without a change there is no gain')
   assert.match(await panel().getByRole('columnheader', { name: /^Measured/ }).textContent(), /whole run without warm-up/)
   assert.deepEqual(await panel().getByRole('rowheader').allTextContents().then((names) => names.slice(0, 5)), ['src', 'read', 'decode', 'resize', 'sink'])
   assert.equal(await panel().getByRole('button', { name: 'Start run' }).isDisabled(), true)

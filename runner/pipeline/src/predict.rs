@@ -58,15 +58,7 @@ impl Machine {
             cores: self.cores.ceil() as u32,
             process_cores: used,
             busy_cores: Some((used + foreign).min(self.cores)),
-            process_rss_bytes: 0,
-            available_bytes: None,
-            process_read_bytes_per_s: None,
-            process_write_bytes_per_s: None,
-            disk_read_bytes_per_s: None,
-            disk_write_bytes_per_s: None,
-            received_bytes_per_s: None,
-            sent_bytes_per_s: None,
-            pressure: None,
+            ..MachineFigures::default()
         }
     }
 }

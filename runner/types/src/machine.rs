@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Usage of process and machine over an interval. Shares are of time, 0.0 to 1.0; rates are means.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineFigures {
     /// Number of cores of the machine.
     pub cores: u32,
@@ -86,15 +86,7 @@ pub(crate) mod tests {
             cores,
             process_cores,
             busy_cores: Some(busy_cores),
-            process_rss_bytes: 0,
-            available_bytes: None,
-            process_read_bytes_per_s: None,
-            process_write_bytes_per_s: None,
-            disk_read_bytes_per_s: None,
-            disk_write_bytes_per_s: None,
-            received_bytes_per_s: None,
-            sent_bytes_per_s: None,
-            pressure: None,
+            ..MachineFigures::default()
         }
     }
 
