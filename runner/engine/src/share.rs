@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::item::Sample;
+
 /// Memory for samples in bytes. Few bytes of a file may make many of a sample, so that a read takes the memory of each of its samples when
 /// it knows their sizes, and ends early where there is no room.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ impl Room {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// The share of a read. `is_next` is true if its samples are needed next: there is room for the first of them, whatever its size is.
+    /// The share of a read. If its samples are needed next (`is_next`), there is room for the first of them, whatever its size is.
     pub fn share(self: &Arc<Self>, is_next: bool) -> Share {
         Share { taken: Arc::new(Taken { room: self.clone(), bytes: AtomicU64::new(0) }), is_next }
     }
@@ -63,6 +65,11 @@ impl Share {
             own.fetch_add(bytes, Ordering::Relaxed);
         }
         is_taken
+    }
+
+    /// Takes what the sample at `place` has beyond the `encoded` bytes that were taken for it before it was decoded.
+    pub fn take_decoded(&self, place: usize, sample: &Sample, encoded: u64) -> bool {
+        self.take(place, sample.memory_bytes().saturating_sub(encoded))
     }
 
     /// Bytes that the read has taken.

@@ -374,9 +374,8 @@ impl Numbered for IndexedShards {
             let fetched: Vec<_> = reads.buffered(self.store.reads().get()).try_collect().await?;
             let mut ended: BTreeMap<usize, Outcome> = BTreeMap::new();
             // What a sample takes beyond its files is known once they are decoded.
-            let has_room = |samples: &[Sample], place: usize| {
-                share.take(place, samples[place].memory_bytes().saturating_sub(sizes[place]))
-            };
+            let has_room =
+                |samples: &[Sample], place: usize| share.take_decoded(place, &samples[place], sizes[place]);
             let mut complete = 0;
             for (File { place, field, .. }, content) in fetched.into_iter().flatten() {
                 // Files are in the order of the samples.

@@ -215,12 +215,12 @@ impl Numbered for MdsSamples {
                 match own.fetch(shard, wanted, share).await {
                     Ok(contents) => Ok(contents
                         .into_iter()
-                        .map(|(place, content)| (place, Some(Ok(content))))
+                        .map(|(place, content)| (place, Ok(content)))
                         .collect::<Vec<_>>()),
                     Err(fault) => {
                         let outcome = own.damage.sample(fault)?;
                         Ok::<_, SourceFault>(
-                            places.into_iter().map(|place| (place, Some(Err(outcome.clone())))).collect(),
+                            places.into_iter().map(|place| (place, Err(outcome.clone()))).collect(),
                         )
                     }
                 }
@@ -228,22 +228,16 @@ impl Numbered for MdsSamples {
             let fetched: Vec<_> =
                 stream::iter(fetches).buffer_unordered(self.open.reads()).try_collect().await?;
             let mut contents = vec![None; indexes.len()];
-            fetched.into_iter().flatten().for_each(|(place, content)| contents[place] = content);
+            fetched.into_iter().flatten().for_each(|(place, content)| contents[place] = Some(content));
             let mut samples = Chunk::with_capacity(indexes.len());
-            for (place, (index, content)) in
-                indexes.into_iter().zip(contents.into_iter().map_while(|content| content)).enumerate()
-            {
+            for (place, (index, content)) in indexes.into_iter().zip(contents).enumerate() {
                 let made = match content {
-                    Ok(content) => match self.sample(epoch, index, &content) {
-                        Ok((sample, _))
-                            if !share
-                                .take(place, sample.memory_bytes().saturating_sub(content.len() as u64)) =>
-                        {
-                            break;
-                        }
+                    None => break,
+                    Some(Ok(content)) => match self.sample(epoch, index, &content) {
+                        Ok((sample, _)) if !share.take_decoded(place, &sample, content.len() as u64) => break,
                         made => made,
                     },
-                    Err(outcome) => {
+                    Some(Err(outcome)) => {
                         let (shard, number) = self.index.starts.find(index);
                         let key = numbered_key(&self.index.shards[shard].raw.key, number);
                         Ok((Sample::new(key, Origin::at(epoch, index)), Some(outcome)))

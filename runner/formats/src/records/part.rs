@@ -72,7 +72,7 @@ pub(super) async fn parse(
                 Ok((sample, outcome))
             });
             match parsed {
-                Ok((sample, _)) if !share.take(place, sample.memory_bytes().saturating_sub(text)) => break,
+                Ok((sample, _)) if !share.take_decoded(place, &sample, text) => break,
                 Ok((sample, outcome)) => chunk.add(sample, outcome),
                 Err(fault) => return (chunk, Some(fault)),
             }
