@@ -93,7 +93,7 @@ const CHUNK_BYTES: u64 = 1 << 20;
 /// Visits numbered samples in the order of a traversal. The chunks that follow are read while the current one is used.
 pub struct NumberedSource {
     settings: TraversalSettings,
-    /// Bytes that chunks may take that are read ahead.
+    /// Maximum number of bytes of the chunks that are read ahead.
     ahead_bytes: u64,
     parts: SourceParts,
     start: Option<Arc<StartPoint>>,
@@ -111,9 +111,9 @@ struct Reading {
     traversal: Traversal,
     /// Number of samples that the source makes, if that is known.
     total: Option<u64>,
-    /// Bytes that chunks may take that are read ahead.
+    /// Maximum number of bytes of the chunks that are read ahead.
     ahead_bytes: u64,
-    /// Room for samples that are larger than their mean.
+    /// Memory of samples that are read and not passed on yet.
     room: Arc<Room>,
     /// Mean size of a sample in bytes, by which reads are planned.
     mean_bytes: u64,
@@ -170,14 +170,17 @@ impl NumberedSource {
                 .map_err(|fault| SourceFault::new(fault.to_string(), None))?;
             let data = DataSet { count: Some(samples.count()), digest: samples.digest(), blocks: None };
             let traversal = continued(traversal, &*samples, self.start.as_deref())?;
-            let (ahead_bytes, mean_bytes) = (self.ahead_bytes, samples.mean_bytes().max(1));
-            let (total, room, ahead) = (
-                traversal.total(),
-                Room::new(ahead_bytes.max(CHUNK_BYTES).saturating_mul(2)),
-                VecDeque::new(),
-            );
-            let reading = Reading { samples, data, traversal, total, ahead_bytes, room, mean_bytes, ahead };
-            self.state = State::Open(Box::new(reading));
+            let ahead_bytes = self.ahead_bytes;
+            self.state = State::Open(Box::new(Reading {
+                data,
+                total: traversal.total(),
+                traversal,
+                ahead_bytes,
+                room: Room::new(ahead_bytes.max(CHUNK_BYTES).saturating_mul(2)),
+                mean_bytes: samples.mean_bytes().max(1),
+                samples,
+                ahead: VecDeque::new(),
+            }));
         }
         match &mut self.state {
             State::Open(reading) => Ok(reading),
@@ -206,7 +209,7 @@ fn continued(
             "has other files, keys, sizes or bytes than it had".to_owned()
         }
         _ => {
-            start.check_count(samples.count()).map_err(|fault| SourceFault::new(fault.to_string(), None))?;
+            start.check_count(samples.count())?;
             return Ok(traversal.from(start));
         }
     };
@@ -248,7 +251,10 @@ impl Reading {
             let made = made.expect("a set has one task, whose end removes the set");
             let chunk =
                 match made.map_err(|error| SourceFault::new("a read was interrupted", Some(error.into())))? {
-                    Ok(chunk) => self.continued(read, chunk)?,
+                    Ok(chunk) => {
+                        self.read_rest(read, chunk.len())?;
+                        chunk
+                    }
                     Err(ReadFault { before, fault }) if before.is_empty() => return Err(fault),
                     Err(ReadFault { before, fault }) => {
                         self.ahead.push_front(Ahead::Fault(fault));
@@ -264,17 +270,16 @@ impl Reading {
     fn read_ahead(&mut self) {
         let chunk = chunk_of(self.mean_bytes);
         let most = (self.ahead_bytes / (chunk * self.mean_bytes)).clamp(1, MOST_AHEAD) as usize;
+        let chunk = chunk as usize;
         while self.ahead.len() < most
-            && let Some(visits) = self.traversal.next_visits(chunk as usize)
+            && let Some(visits) = self.traversal.next_visits(chunk)
         {
-            let next = match visits {
+            self.ahead.push_back(match visits {
                 NextVisits::EpochEnd => Ahead::EpochEnd,
                 NextVisits::Visits { epoch, indexes } => {
-                    let is_next = self.ahead.is_empty();
-                    Ahead::Read(self.begin(epoch, indexes, CHUNK as usize, is_next))
+                    Ahead::Read(self.begin(epoch, indexes, chunk, self.ahead.is_empty()))
                 }
-            };
-            self.ahead.push_back(next);
+            });
         }
     }
 
@@ -286,16 +291,14 @@ impl Reading {
         Read { epoch, indexes, share, task }
     }
 
-    /// The samples of a read that is over. The others that it was to read, for which there was no room, are read next.
-    fn continued(&mut self, read: Read, chunk: Chunk) -> Result<Chunk, SourceFault> {
+    /// Plans further reads by a read that has returned `made` samples. Those that it had no room for are read next.
+    fn read_rest(&mut self, read: Read, made: usize) -> Result<(), SourceFault> {
         let Read { epoch, mut indexes, share, .. } = read;
-        let made = chunk.len();
         if made == 0 && share.is_next() {
             return Err(SourceFault::new("a read has returned no sample", None));
         }
         let (rest, taken) = (indexes.split_off(made.min(indexes.len())), share.taken());
         drop(share);
-        // Reads that end early, or whose samples are far from the mean, are followed by others.
         let mean = taken / (made as u64).max(1);
         let stated = self.samples.mean_bytes().max(1);
         self.mean_bytes = if mean / 2 > stated { mean } else { stated };
@@ -303,7 +306,7 @@ impl Reading {
             let rest = self.begin(epoch, rest, (2 * made).max(1), true);
             self.ahead.push_front(Ahead::Read(rest));
         }
-        Ok(chunk)
+        Ok(())
     }
 }
 
@@ -334,8 +337,7 @@ impl Source for NumberedSource {
         match &self.state {
             State::Open(reading) => {
                 let chunk = chunk_of(reading.mean_bytes) * reading.mean_bytes;
-                let planned = reading.ahead.len() as u64 * chunk;
-                let planned = planned.min(reading.ahead_bytes.max(chunk));
+                let planned = (reading.ahead.len() as u64 * chunk).min(reading.ahead_bytes.max(chunk));
                 reading.samples.kept_bytes() + planned.max(reading.room.used())
             }
             State::Closed(_) => 0,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use penstock_types::resume::DataSet;
+use penstock_types::resume::{DataSet, TokenFault};
 use penstock_types::run::{Disposition, FailureClass, FailureRecord, RunState, Window};
 use penstock_types::stats::{BookRow, QueueSums, TaskSums, Tick};
 
@@ -78,6 +78,12 @@ pub struct SourceFault {
     pub source: Option<Box<dyn std::error::Error + Send + Sync>>,
     /// Set if the data are damaged, cut or missing: a source may leave them out and continue.
     pub is_damage: bool,
+}
+
+impl From<TokenFault> for SourceFault {
+    fn from(fault: TokenFault) -> Self {
+        Self::new(fault.to_string(), None)
+    }
 }
 
 /// An op that waits rather than computes (fetch, transfer): a future, run on the I/O runtime.

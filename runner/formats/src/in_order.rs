@@ -390,9 +390,7 @@ impl ShardStream {
                     let Some(samples) = pass.following.take(|object| self.open(object, number)).await else {
                         self.damage.notes.check_some_left(pass.read)?;
                         if let Some(start) = &self.start {
-                            start
-                                .check_count(pass.read)
-                                .map_err(|fault| SourceFault::new(fault.to_string(), None))?;
+                            start.check_count(pass.read)?;
                         }
                         pass.is_counted = true;
                         return Ok(());

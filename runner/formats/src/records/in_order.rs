@@ -213,14 +213,10 @@ impl RecordSource {
         };
         let (rules, share, left) = (self.rules.clone(), Share::alone(PARSED_BYTES), records.clone());
         let (samples, fault) = parse(self.format.clone(), rules, records, share).await?;
-        if fault.is_none() {
-            self.left = left[samples.len()..].to_vec();
-        }
-        if let Some(fault) = fault {
-            if samples.is_empty() {
-                return Err(fault);
-            }
-            self.fault = Some(fault);
+        match fault {
+            None => self.left = left[samples.len()..].to_vec(),
+            Some(fault) if samples.is_empty() => return Err(fault),
+            Some(fault) => self.fault = Some(fault),
         }
         Ok(Some(Produced::Samples(samples)))
     }
@@ -401,9 +397,7 @@ impl InOrder {
                 Some(block) => self.pending = block.into(),
                 None => {
                     self.records.format.damage.notes.check_some_left(self.seen)?;
-                    rest.start
-                        .check_count(self.seen)
-                        .map_err(|fault| SourceFault::new(fault.to_string(), None))?;
+                    rest.start.check_count(self.seen)?;
                     (rest.is_read, self.count) = (true, Some(self.seen));
                     return Ok(());
                 }
