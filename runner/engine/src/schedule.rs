@@ -396,7 +396,7 @@ impl Schedule {
     /// Samples settled so far. `data` is the data set of the source. `None` if the state certainly has more than `most` bytes.
     pub(crate) fn progress(&mut self, data: DataSet, most: u64) -> Option<Progress> {
         let ended_together = self.unread.is_some();
-        // What was left then is settled.
+        // The state of such a run has whole epochs instead of these ranges, so that their number does not matter.
         let epochs = self.settled.progress(if ended_together { u64::MAX } else { most })?;
         let total = self.ledger().total;
         let settled = &self.settled;

@@ -33,7 +33,7 @@ pub(crate) struct Settled {
     /// Samples that earlier runs have settled, by epoch and number of the visit in the epoch.
     known: HashMap<(u32, u64), Vec<u64>>,
     /// Same, of visits that this run has made.
-    repeated: HashMap<u64, Counted>,
+    repeated: HashMap<u64, HashCounts>,
     /// Epochs that the source has begun, from the last settled one on.
     epochs: VecDeque<EpochVisits>,
     /// Samples handed out.
@@ -86,12 +86,12 @@ struct SavePoint {
     /// Settled samples, by their hashes.
     handed: Vec<u64>,
     /// Samples that earlier runs have settled, and that this run has not made yet.
-    repeated: Counted,
+    repeated: HashCounts,
 }
 
-/// Hashes with their numbers: finding one among those of a fan-out of any size takes constant time.
+/// Multiset of hashes, from which one is removed in constant time.
 #[derive(Debug, Default)]
-struct Counted(HashMap<u64, u32>);
+struct HashCounts(HashMap<u64, u32>);
 
 #[derive(Debug)]
 struct EpochVisits {
@@ -110,7 +110,7 @@ fn hash(origin: Origin) -> u64 {
     })
 }
 
-impl Counted {
+impl HashCounts {
     fn of(hashes: &[u64]) -> Self {
         let mut counts = HashMap::new();
         hashes.iter().for_each(|hash| *counts.entry(*hash).or_default() += 1);
@@ -167,7 +167,7 @@ impl Settled {
             && let Some(begun) = self.epochs.back()
             && let Some(hashes) = self.known.remove(&(begun.epoch, visit - begun.first))
         {
-            self.repeated.insert(visit, Counted::of(&hashes));
+            self.repeated.insert(visit, HashCounts::of(&hashes));
             self.children.insert(visit, hashes);
         }
     }
@@ -321,7 +321,7 @@ impl Settled {
             live: 0,
             state,
             is_finish,
-            repeated: Counted::of(&handed),
+            repeated: HashCounts::of(&handed),
             handed,
         });
         let suppressed = self.remove_known(items);
