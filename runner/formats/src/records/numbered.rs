@@ -247,20 +247,24 @@ impl Starts {
 }
 
 impl Records {
+    /// Position of the object with a record, and the index of the record in it.
+    fn find(&self, number: u64) -> (usize, u64) {
+        // An object without records has the first number of the one behind it.
+        let part = self.firsts.partition_point(|first| *first <= number) - 1;
+        (part, number - self.firsts[part])
+    }
+
     /// Size of the text of a record, with its line end.
     fn size_of(&self, number: u64) -> u64 {
-        let part = self.firsts.partition_point(|first| *first <= number) - 1;
-        let (starts, index) = (&self.parts[part], number - self.firsts[part]);
-        starts.start_of(index + 1) - starts.start_of(index)
+        let (part, index) = self.find(number);
+        self.parts[part].start_of(index + 1) - self.parts[part].start_of(index)
     }
 
     /// Joins the records with these numbers to neighbours in the same object.
     fn runs(&self, numbers: &[u64]) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         for &number in numbers {
-            // An object without records has the first number of the one behind it.
-            let part = self.firsts.partition_point(|first| *first <= number) - 1;
-            let index = number - self.firsts[part];
+            let (part, index) = self.find(number);
             match runs.last_mut() {
                 Some(run) if run.part == part && run.records.end == index && self.fits(run, part) => {
                     run.records.end += 1

@@ -19,13 +19,15 @@ use crate::sequence::Sequence;
 /// Maximum size of a record, in bytes.
 pub(super) const MAX_RECORD_BYTES: usize = 64 << 20;
 
-/// Size from which on a record is read in turns with those of other objects, in bytes.
+/// Size beyond which the records of several objects are read one at a time, in bytes.
 const LONG: usize = 4 << 20;
 
-/// Memory for records that are longer than a block.
+/// Limits of long records, shared by the objects of a source.
 #[derive(Clone)]
 pub(super) struct LongRecords {
+    /// Maximum size of a record.
     most_bytes: usize,
+    /// One permit, to read a record of more than [`LONG`] bytes.
     turn: Arc<Semaphore>,
 }
 
@@ -170,22 +172,28 @@ impl Splitter {
         }
         let length = self.begun.len() + block.len();
         if length > self.long.most_bytes {
-            let reason = match self.ends {
-                _ if self.long.most_bytes < MAX_RECORD_BYTES => {
-                    let most = self.long.most_bytes;
-                    let reason = format!("is longer than {most} bytes; split it up{RAISE_BUFFER}");
-                    return Err(SourceFault { is_damage: false, ..self.part.fault(self.ended + 1, &reason) });
-                }
-                Ends::Lines => "is longer than 64 MiB; is it NDJSON, with one object per line?",
-                Ends::Rows(_) => "is longer than 64 MiB; is there a quote without its end?",
-            };
-            return Err(self.part.fault(self.ended + 1, reason));
+            return Err(self.too_long());
         }
         if length > LONG && self.turn.is_none() {
             self.turn = self.long.turn.clone().acquire_owned().await.ok();
         }
         self.begun.extend_from_slice(&block);
         Ok(Some(pieces))
+    }
+
+    fn too_long(&self) -> SourceFault {
+        let (number, most) = (self.ended + 1, self.long.most_bytes);
+        if most < MAX_RECORD_BYTES {
+            let reason = format!("is longer than {most} bytes; split it up{RAISE_BUFFER}");
+            return SourceFault { is_damage: false, ..self.part.fault(number, &reason) };
+        }
+        self.part.fault(
+            number,
+            match self.ends {
+                Ends::Lines => "is longer than 64 MiB; is it NDJSON, with one object per line?",
+                Ends::Rows(_) => "is longer than 64 MiB; is there a quote without its end?",
+            },
+        )
     }
 
     /// Text of the first block, by which the encoding is known. Fails if the object is empty.
