@@ -53,11 +53,13 @@ pub(super) struct Reserved {
 /// Reserved bytes of a row group that is decoded. They grow if values in the encoding DELTA_BYTE_ARRAY take more than was assumed.
 pub(super) struct Growing {
     reserved: Reserved,
-    /// Bytes left to these values of the current column.
+    /// Reserved bytes that are left to these values of the current column.
     left: u64,
     /// Bytes that they have taken.
     taken: u64,
+    /// True if the current column has such values.
     may_grow: bool,
+    /// Set once more bytes were needed and not free.
     is_short: bool,
 }
 
@@ -194,7 +196,9 @@ impl Reserved {
     /// Adds bytes. Returns false if they are not free now.
     pub(super) fn grow_by(&mut self, bytes: u64) -> bool {
         let is_free = self.memory.try_take(bytes);
-        self.bytes += if is_free { bytes } else { 0 };
+        if is_free {
+            self.bytes += bytes;
+        }
         is_free
     }
 

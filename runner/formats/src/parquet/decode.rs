@@ -413,11 +413,8 @@ impl Column {
             }
             (Some(_), _) if self.kind == Kind::Text => json_bytes(self.parts(row)),
             (Some(_), _) => {
-                let parts = self.parts(row);
-                parts
-                    .iter()
-                    .map(|part| part.len().saturating_add(size_of::<u64>()))
-                    .fold(0, usize::saturating_add)
+                let sizes = self.parts(row).iter().map(|part| part.len().saturating_add(size_of::<u64>()));
+                sizes.fold(0, usize::saturating_add)
             }
         };
         (bytes + size_of::<Field>()) as u64

@@ -178,9 +178,9 @@ fn place(footer: &Bytes, input: &mut Compact<'_>, has_statistics: bool) -> Optio
         }
     }
     if has_prefixes {
-        // Of each value, its length is there, too.
         // pyarrow 26 states less than there is for lists.
         let values = values_size.unwrap_or(0).max(chunk.uncompressed.saturating_mul(EXPANSION));
+        // Each value has its length in front of it.
         chunk.expanded = values.saturating_add(chunk.values.saturating_mul(size_of::<u32>() as u64));
     }
     if (1..chunk.start).contains(&dictionary) {

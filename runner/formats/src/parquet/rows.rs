@@ -237,7 +237,7 @@ impl Rows {
         let mut key = String::new();
         let mut sample = |member: &Member| {
             let origin = Origin::at(epoch, member.index);
-            let bytes = bytes_of(file, &columns, member.row);
+            let bytes = bytes_of(file, columns.value(), member.row);
             let is_large = bytes > self.most_bytes;
             if !is_large && !share.take(member.place, bytes) {
                 return None;
@@ -390,9 +390,9 @@ fn limits(used: &[u64], order: ReadOrder, most_bytes: u64, needed: u64) -> Resul
 }
 
 /// Memory of the sample of a row in bytes, before it is made.
-fn bytes_of(file: &File, columns: &InUse<Columns>, row: u64) -> u64 {
+fn bytes_of(file: &File, columns: &Columns, row: u64) -> u64 {
     let leaves = file.layout.fields.iter().map(|field| field.leaf).chain(file.layout.key);
-    let columns = leaves.filter_map(|leaf| columns.value()[leaf].as_ref());
+    let columns = leaves.filter_map(|leaf| columns[leaf].as_ref());
     columns.map(|column| column.value_bytes(row as usize)).fold(LEAST_SAMPLE_BYTES, u64::saturating_add)
 }
 

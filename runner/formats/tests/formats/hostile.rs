@@ -117,7 +117,7 @@ pub(crate) fn repeated_text(rows: i64, length: u32) -> Vec<u8> {
     file_of(&column, (6, &[]), [dictionary, values].concat(), [rows, rows, uncompressed])
 }
 
-/// The same with these numbers of its column and a footer that names encodings.
+/// A file of one column `a` of these properties, whose footer names encodings.
 fn file_of(
     column: &[(u8, Thrift)],
     (codec, encodings): (i64, &[i64]),
