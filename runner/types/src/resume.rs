@@ -90,7 +90,7 @@ pub struct DataSet {
     pub blocks: Option<u64>,
 }
 
-/// The version of a state of any version.
+/// Version number of a state; its other fields are ignored.
 #[derive(Deserialize)]
 struct Version {
     version: Option<u64>,
@@ -230,7 +230,7 @@ pub enum TokenFault {
 )]
 pub struct StateTooLarge(pub u64);
 
-/// Text that is written up to a number of bytes.
+/// Buffer that refuses to grow beyond `most` bytes.
 struct Within {
     text: Vec<u8>,
     most: u64,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::ranges::Numbers;
-use super::rest::{Places, Rest, Stride};
+use super::rest::{Places, Rest, Stride, stepped};
 use super::{ALONE, DataSet, EpochState, Hash, Kept, MAX_STRIDES, RankState, Token, TokenFault};
 use crate::data_set::DataFields;
 use crate::ledger::RunBook;
@@ -25,7 +25,7 @@ pub struct StartPoint {
     /// Epochs of which this rank visits a part.
     pub(super) epochs: BTreeMap<u32, EpochShare>,
     pub(super) first: u32,
-    /// Least number of entries of which the state can be.
+    /// Least number of entries that the source must have.
     least_entries: u64,
 }
 
@@ -198,8 +198,8 @@ impl Token {
         self.count.unwrap_or(u64::MAX).min(self.limit.unwrap_or(u64::MAX))
     }
 
-    /// Least number of entries of which the state can be: as many as the last position has that is settled or has settled samples. Fails
-    /// if the state itself has fewer.
+    /// Least number of entries that the source must have, by the last position that is settled or has settled samples. Fails if the state
+    /// names fewer.
     pub(super) fn least_entries(&self) -> Result<u64, TokenFault> {
         let (entries, world) = (self.entries(), u64::from(self.world.get()));
         let rests: BTreeMap<u32, Places> =
@@ -278,7 +278,7 @@ impl Token {
     }
 
     /// Positions of an epoch that no rank has settled, and those of them that have settled samples, by their places among them. `listed`
-    /// are the ranks that have begun the epoch. Lowers the number of strides that all epochs may have.
+    /// are the ranks that have begun the epoch. Takes the strides of the epoch off `most`, the number that all epochs may have.
     fn left_of(
         &self,
         epoch: u32,
@@ -293,23 +293,17 @@ impl Token {
         let entries = self.entries();
         let places = Places::below(self.rests.get(&epoch).unwrap_or(&Rest::whole()), entries);
         let top = listed.iter().map(|(_, state)| state.top()).max().unwrap_or(0);
-        let overflow = || TokenFault::Damaged("a position is too large".to_owned());
-        let place = |rank: u32, number: u64| {
-            number
-                .checked_mul(world)
-                .and_then(|place| place.checked_add(u64::from(rank)))
-                .ok_or_else(overflow)
-        };
+        let place = |rank: u32, number: u64| stepped(rank.into(), world, number);
         let fresh = EpochState::begun(epoch);
-        let mut states: Vec<(u32, &EpochState)> = listed.to_vec();
-        if top > 0 {
+        let mut begun = listed.iter().peekable();
+        let states: Vec<(u32, &EpochState)> = if top == 0 {
+            listed.to_vec()
+        } else {
             // The other ranks leave the positions that these have settled.
-            let mut begun = listed.iter().peekable();
-            let all = self.ranks.keys();
-            states = all
-                .map(|rank| begun.next_if(|(listed, _)| listed == rank).copied().unwrap_or((*rank, &fresh)))
-                .collect();
-        }
+            let state_of =
+                |rank: &u32| begun.next_if(|(listed, _)| listed == rank).copied().unwrap_or((*rank, &fresh));
+            self.ranks.keys().map(state_of).collect()
+        };
         *most = most.checked_sub(states.len()).ok_or(TokenFault::TooMany)?;
         // Positions with settled samples, by the first position of their stride and their number in it.
         let (mut strides, mut children) = (Vec::new(), Vec::new());

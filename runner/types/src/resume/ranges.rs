@@ -54,7 +54,7 @@ pub(super) fn union(
     }
 }
 
-/// A filter for ascending numbers that is true for those in none of the ascending `ranges`. Passes over them once.
+/// A predicate for ascending numbers: true for those in none of the ascending `ranges`. Passes over them once.
 pub(super) fn outside(ranges: impl IntoIterator<Item = Range>) -> impl FnMut(u64) -> bool {
     let mut ranges = ranges.into_iter().peekable();
     move |number| {

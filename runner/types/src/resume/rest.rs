@@ -43,9 +43,7 @@ impl Rest {
     pub(super) fn is_sound(&self) -> bool {
         let finite = |stride: &Stride| match *stride {
             Stride(first, step, Some(number)) => {
-                step > 0
-                    && number > 0
-                    && (number - 1).checked_mul(step).and_then(|last| last.checked_add(first)).is_some()
+                step > 0 && number > 0 && stepped(first, step, number - 1).is_ok()
             }
             Stride(.., None) => false,
         };
@@ -151,7 +149,6 @@ impl Places {
         most: usize,
         into: &mut Vec<Stride>,
     ) -> Result<(), TokenFault> {
-        let overflow = || TokenFault::Damaged("a position is too large".to_owned());
         while number != Some(0)
             && let Some((Stride(first, distance, length), within)) = self.stride_at(start)
         {
@@ -163,14 +160,17 @@ impl Places {
             if into.len() >= most {
                 return Err(TokenFault::TooMany);
             }
-            let begin =
-                within.checked_mul(distance).and_then(|more| more.checked_add(first)).ok_or_else(overflow)?;
-            let distance = distance.checked_mul(step).ok_or_else(overflow)?;
-            into.push(Stride(begin, distance, taken));
+            into.push(Stride(stepped(first, distance, within)?, stepped(0, distance, step)?, taken));
             let Some(taken) = taken else { break };
-            start = taken.checked_mul(step).and_then(|more| more.checked_add(start)).ok_or_else(overflow)?;
+            start = stepped(start, step, taken)?;
             number = number.map(|number| number - taken);
         }
         Ok(())
     }
+}
+
+/// The number `first + number * step`, if it is representable.
+pub(super) fn stepped(first: u64, step: u64, number: u64) -> Result<u64, TokenFault> {
+    let last = number.checked_mul(step).and_then(|more| more.checked_add(first));
+    last.ok_or_else(|| TokenFault::Damaged("a position is too large".to_owned()))
 }
