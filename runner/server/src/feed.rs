@@ -49,9 +49,9 @@ pub enum Event {
     End(RunSummary),
 }
 
-/// Event as clients get it.
+/// Event in the form in which readers get it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct SerializedEvent {
     /// Name of the kind of event.
     pub name: &'static str,
     /// Event as JSON.
@@ -106,7 +106,7 @@ struct Rings {
 
 #[derive(Debug, Default)]
 struct Ring {
-    events: VecDeque<(u64, Tick, Arc<Told>)>,
+    events: VecDeque<(u64, Tick, Arc<SerializedEvent>)>,
     /// Memory of the events, in bytes.
     bytes: usize,
     /// Number of the last event that was dropped.
@@ -118,10 +118,10 @@ struct Ring {
 pub struct Events {
     feed: Feed,
     newest: watch::Receiver<Newest>,
-    /// Runs to watch, after an empty id for the lists. Each with the number up to which a loss of its events was reported.
+    /// Runs to watch, after an empty id for the lists, each with the number up to which a loss of its events was reported.
     watched: Vec<(RunId, u64)>,
     seen: u64,
-    first: Vec<(u64, Arc<Told>)>,
+    first: Vec<(u64, Arc<SerializedEvent>)>,
 }
 
 /// Splits the id of an event into the epoch, which identifies one start of the server, and the number of the event in this epoch.
@@ -130,14 +130,14 @@ pub fn parse_event_id(id: &str) -> Option<(&str, u64)> {
     Some((epoch, number.parse().ok()?))
 }
 
-impl From<&Event> for Told {
+impl From<&Event> for SerializedEvent {
     fn from(event: &Event) -> Self {
         let data = serde_json::to_string(event).expect("names, texts and numbers are JSON");
         Self { name: event.into(), data }
     }
 }
 
-impl Told {
+impl SerializedEvent {
     fn bytes(&self) -> usize {
         self.data.len() + EVENT_BYTES
     }
@@ -183,15 +183,15 @@ impl Feed {
         let last = self.last();
         // A number that was never issued is treated like `None`.
         let seen = since.filter(|since| *since <= last).unwrap_or(last);
-        let first = first.iter().map(|event| (seen, Arc::new(Told::from(event)))).collect();
+        let first = first.iter().map(|event| (seen, Arc::new(SerializedEvent::from(event)))).collect();
         let watched = std::iter::once("".into()).chain(runs).map(|run| (run, 0)).collect();
         Events { feed: self.clone(), newest: self.newest.subscribe(), watched, seen, first }
     }
 
     /// Adds an event of a run, or of the lists.
     fn push(&self, run: Option<&RunId>, event: &Event) {
-        let (now, told) = (self.shared.clock.now(), Arc::new(Told::from(event)));
-        let number = self.lock().push(run, now, told);
+        let (now, event) = (self.shared.clock.now(), Arc::new(SerializedEvent::from(event)));
+        let number = self.lock().push(run, now, event);
         self.newest.send_modify(|newest| newest.number = newest.number.max(number));
     }
 
@@ -202,14 +202,14 @@ impl Feed {
 
 impl Rings {
     /// Adds an event; returns its number.
-    fn push(&mut self, run: Option<&RunId>, now: Tick, told: Arc<Told>) -> u64 {
+    fn push(&mut self, run: Option<&RunId>, now: Tick, event: Arc<SerializedEvent>) -> u64 {
         self.last += 1;
         let ring = match run {
             Some(run) => self.runs.entry(run.clone()).or_default(),
             None => &mut self.lists,
         };
         self.bytes -= ring.bytes;
-        ring.push(self.last, now, told);
+        ring.push(self.last, now, event);
         self.bytes += ring.bytes;
         while self.bytes > MAX_EVENT_BYTES {
             let rings = self.runs.values_mut().chain([&mut self.lists]);
@@ -221,32 +221,32 @@ impl Rings {
 }
 
 impl Ring {
-    fn push(&mut self, number: u64, now: Tick, told: Arc<Told>) {
+    fn push(&mut self, number: u64, now: Tick, event: Arc<SerializedEvent>) {
         let is_old = |at: Tick| now - at > KEPT.as_nanos() as u64;
         while self.events.len() >= MAX_KEPT || self.events.front().is_some_and(|(_, at, _)| is_old(*at)) {
             self.drop_oldest();
         }
-        self.bytes += told.bytes();
-        self.events.push_back((number, now, told));
+        self.bytes += event.bytes();
+        self.events.push_back((number, now, event));
     }
 
     /// Returns the memory of the dropped event, in bytes; 0 if there is none.
     fn drop_oldest(&mut self) -> usize {
-        let Some((number, _, told)) = self.events.pop_front() else { return 0 };
+        let Some((number, _, event)) = self.events.pop_front() else { return 0 };
         self.lost = number;
-        self.bytes -= told.bytes();
-        told.bytes()
+        self.bytes -= event.bytes();
+        event.bytes()
     }
 
     /// Events after the number `seen`.
-    fn since(&self, seen: u64) -> impl Iterator<Item = &(u64, Tick, Arc<Told>)> {
+    fn since(&self, seen: u64) -> impl Iterator<Item = &(u64, Tick, Arc<SerializedEvent>)> {
         self.events.range(self.events.partition_point(|(number, ..)| *number <= seen)..)
     }
 }
 
 impl Events {
     /// Waits for events and returns at least one, oldest first, and further ones up to a bounded size. `None` if the server shuts down.
-    pub async fn next(&mut self) -> Option<Vec<(u64, Arc<Told>)>> {
+    pub async fn next(&mut self) -> Option<Vec<(u64, Arc<SerializedEvent>)>> {
         if !self.first.is_empty() {
             return Some(std::mem::take(&mut self.first));
         }
@@ -265,7 +265,7 @@ impl Events {
         }
     }
 
-    fn take(&mut self) -> Vec<(u64, Arc<Told>)> {
+    fn take(&mut self) -> Vec<(u64, Arc<SerializedEvent>)> {
         let rings = self.feed.lock();
         let forgotten = Ring { lost: rings.forgotten, ..Ring::default() };
         let (mut taken, mut later) = (Vec::new(), Vec::with_capacity(self.watched.len()));
@@ -275,7 +275,10 @@ impl Events {
                 *reported = ring.lost;
                 // A gap has the number of the last seen event, so that a client that disconnects after the gap resumes before the
                 // missed events.
-                taken.push((self.seen, Arc::new(Told::from(&Event::Gap(RunGap { run: run.clone() })))));
+                taken.push((
+                    self.seen,
+                    Arc::new(SerializedEvent::from(&Event::Gap(RunGap { run: run.clone() }))),
+                ));
             }
             later.push(ring.since(self.seen).peekable());
         }
@@ -284,9 +287,9 @@ impl Events {
         self.seen = loop {
             let next = later.iter_mut().filter_map(|events| Some((events.peek()?.0, events)));
             let Some((_, events)) = next.min_by_key(|(number, _)| *number) else { break rings.last };
-            let Some((number, _, told)) = events.next() else { break rings.last };
-            bytes += told.bytes();
-            taken.push((*number, told.clone()));
+            let Some((number, _, event)) = events.next() else { break rings.last };
+            bytes += event.bytes();
+            taken.push((*number, event.clone()));
             if taken.len() == most || bytes >= MAX_BYTES_AT_A_TIME {
                 break *number;
             }
@@ -312,8 +315,8 @@ mod tests {
         Event::Log(RunLog { run: "r".into(), entry })
     }
 
-    fn numbers(events: &[(u64, Arc<Told>)]) -> Vec<(u64, &'static str)> {
-        events.iter().map(|(number, told)| (*number, told.name)).collect()
+    fn numbers(events: &[(u64, Arc<SerializedEvent>)]) -> Vec<(u64, &'static str)> {
+        events.iter().map(|(number, event)| (*number, event.name)).collect()
     }
 
     /// A log line of this many bytes.
@@ -361,7 +364,7 @@ mod tests {
         assert!(first.is_sorted_by_key(|(number, _)| *number));
         let mut seen = first.len();
         while let Some(Some(events)) = slow.next().now_or_never() {
-            assert!(events.iter().all(|(_, told)| told.name == "log"), "a gap is reported once");
+            assert!(events.iter().all(|(_, event)| event.name == "log"), "a gap is reported once");
             seen += events.len();
         }
         assert_eq!(seen, 2 + MAX_KEPT);
@@ -399,7 +402,7 @@ mod tests {
             feed.tell(&"large".into(), long(1 << 20));
             let rings = feed.lock();
             let sum: usize =
-                rings.runs.values().flat_map(|ring| &ring.events).map(|(.., told)| told.bytes()).sum();
+                rings.runs.values().flat_map(|ring| &ring.events).map(|(.., event)| event.bytes()).sum();
             assert!(rings.bytes == sum && sum <= MAX_EVENT_BYTES);
         }
         assert_eq!(numbers(&small.next().now_or_never().unwrap().unwrap()), [(1, "log")]);
@@ -425,7 +428,7 @@ mod tests {
         let mut seen = Vec::new();
         while let Some(Some(events)) = reader.next().now_or_never() {
             let but_last = &events[..events.len() - 1];
-            assert!(but_last.iter().map(|(_, told)| told.bytes()).sum::<usize>() < MAX_BYTES_AT_A_TIME);
+            assert!(but_last.iter().map(|(_, event)| event.bytes()).sum::<usize>() < MAX_BYTES_AT_A_TIME);
             seen.extend(events.iter().map(|(number, _)| *number));
         }
         assert_eq!(seen, Vec::from_iter(1..=40));
@@ -437,21 +440,21 @@ mod tests {
         let mut readers: Vec<Events> =
             (0..3).map(|_| feed.reader(vec!["r".into()], None, Vec::new())).collect();
         feed.tell(&"r".into(), long(1 << 10));
-        let told =
+        let texts =
             readers.iter_mut().map(|reader| reader.next().now_or_never().unwrap().unwrap().remove(0).1);
-        let told: Vec<Arc<Told>> = told.collect();
-        assert!(told.windows(2).all(|pair| Arc::ptr_eq(&pair[0], &pair[1])));
+        let texts: Vec<Arc<SerializedEvent>> = texts.collect();
+        assert!(texts.windows(2).all(|pair| Arc::ptr_eq(&pair[0], &pair[1])));
     }
 
     #[test]
     fn events_have_their_form_on_the_wire() {
-        let data = |event: &Event| Told::from(event).data;
+        let data = |event: &Event| SerializedEvent::from(event).data;
         assert_eq!(
             data(&log(7)),
             r#"{"run":"r","entry":{"number":7,"stage":"1:a","level":"info","message":"","at_s":0.0}}"#
         );
         let gap = Event::Gap(RunGap { run: "r".into() });
         assert_eq!(data(&gap), r#"{"run":"r"}"#);
-        assert_eq!((Told::from(&log(7)).name, Told::from(&gap).name), ("log", "gap"));
+        assert_eq!((SerializedEvent::from(&log(7)).name, SerializedEvent::from(&gap).name), ("log", "gap"));
     }
 }

@@ -34,7 +34,7 @@ pub use admission::Budget;
 pub use benching::{BenchmarkProgress, BenchmarkState, PackReport, StartBenchmark};
 pub use error::{OpenError, RunsError};
 pub use fair::ClientId;
-pub use feed::{Event, Events, MAX_EVENT_BYTES, RunGap, RunLog, Told, parse_event_id};
+pub use feed::{Event, Events, MAX_EVENT_BYTES, RunGap, RunLog, SerializedEvent, parse_event_id};
 pub use history::benchmarks::{MAX_BENCHMARK_BYTES, MAX_BENCHMARKS};
 pub use history::{HistoryError, HistoryOpenError};
 pub use memory::{HeldAmount, SharedAmount};

@@ -318,8 +318,8 @@ impl LiveRun {
         }
     }
 
-    /// Queues a write, unless one is queued already. The caller makes what is written, on a thread that may block: the size of a run must
-    /// not cost the writer, for which all runs wait.
+    /// Queues a write, unless one is queued already. The data are collected on the caller's thread, which may block, so that a large run
+    /// does not delay the writer that all runs share.
     pub(crate) fn write_soon(self: &Arc<Self>) {
         if self.is_writing.swap(true, Ordering::AcqRel) {
             return;
@@ -377,7 +377,7 @@ impl LiveRun {
         }
     }
 
-    /// Writes data of the run, on the writer's thread. A write may have been queued before data that another one has written meanwhile.
+    /// Writes data of the run, on the writer's thread. Another write may have written some of them since they were collected.
     pub(crate) fn write(
         &self,
         connection: &mut rusqlite::Connection,

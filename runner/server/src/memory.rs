@@ -26,7 +26,7 @@ impl SharedAmount {
         Self(Arc::new(Mutex::new(Shares::new([whole], share))))
     }
 
-    /// Part of a client, which is empty at first.
+    /// Creates an empty part for a client.
     pub fn part(&self, client: &ClientId) -> HeldAmount {
         HeldAmount { of: self.clone(), client: client.clone(), amount: AtomicU64::new(0) }
     }
@@ -47,19 +47,15 @@ impl HeldAmount {
     pub fn set(&self, amount: u64) -> bool {
         let mut shares = self.of.lock();
         let held = self.amount.load(Ordering::Relaxed);
-        let take = |shares: &mut Shares<1>, amount| {
-            if amount > 0 {
-                shares.take(&self.client, [amount]);
-            }
-        };
         if held > 0 {
             shares.give_back(&self.client, [held]);
         }
         let may = amount <= held || shares.fits([amount]) && shares.may_have(&self.client, [amount]);
-        take(&mut shares, if may { amount } else { held });
-        if may {
-            self.amount.store(amount, Ordering::Relaxed);
+        let kept = if may { amount } else { held };
+        if kept > 0 {
+            shares.take(&self.client, [kept]);
         }
+        self.amount.store(kept, Ordering::Relaxed);
         may
     }
 

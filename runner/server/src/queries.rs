@@ -264,6 +264,7 @@ impl Runs {
     async fn flush_errors_and_logs(&self, id: &RunId) -> Result<(), RunsError> {
         let Some(live) = self.live(id) else { return self.read_rows(id, |_, _| Ok(())).await };
         let own = live.clone();
+        // All data are written soon, but a write that is queued already may lack the newest errors and logs.
         apart(self, move || {
             own.write_soon();
             Ok(())

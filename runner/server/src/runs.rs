@@ -246,7 +246,7 @@ impl Runs {
         Self(self.0.clone(), RunsCaller { token: name.clone(), is_admin, ..self.1.clone() })
     }
 
-    /// Returns a handle whose large answers are made in this room.
+    /// Returns a handle whose large answers take their memory from `room`.
     #[must_use]
     pub fn within(&self, room: Arc<HeldAmount>) -> Self {
         Self(self.0.clone(), RunsCaller { room: Some(room), ..self.1.clone() })
@@ -257,7 +257,7 @@ impl Runs {
         self.1.room.clone()
     }
 
-    /// Amount that all clients share as they share the budget of runs.
+    /// Creates an amount that clients share as they share the budget of runs.
     pub fn shared(&self, whole: u64) -> SharedAmount {
         SharedAmount::new(whole, self.0.clients.share_percent)
     }

@@ -17,7 +17,7 @@ use crate::catalogue::check_alias;
 use crate::error::RunsError;
 use crate::history::modules::{ModuleInsertion, Uploader};
 use crate::history::{HistoryError, modules, transact};
-use crate::runs::{ANYONE, COMPILE_TURN, Runs, apart};
+use crate::runs::{COMPILE_TURN, Runs, apart};
 use crate::turns::Place;
 use crate::wire::ModuleUpload;
 use crate::workshop::{Workshop, sync_folder};
@@ -120,8 +120,8 @@ impl Draft {
                         match modules::insert(transaction, &report, alias.as_deref(), &by)? {
                             ModuleInsertion::OwnedBy(owner) => return Ok(Err(owner)),
                             ModuleInsertion::Registered { version, created, previous, took_name } => {
-                                if took_name {
-                                    record_owner(transaction, name, by.token.as_deref().unwrap_or(ANYONE))?;
+                                if let Some(token) = by.token.as_deref().filter(|_| took_name) {
+                                    record_owner(transaction, name, token)?;
                                 }
                                 (version, created, previous)
                             }

@@ -7,7 +7,7 @@ use axum::http::HeaderMap;
 use axum::response::sse::{Event as SentEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::stream::{self, Stream, StreamExt};
-use penstock_server::{Event, Events, HeldAmount, RunGap, Told, parse_event_id};
+use penstock_server::{Event, Events, HeldAmount, RunGap, SerializedEvent, parse_event_id};
 use penstock_types::run::RunId;
 use penstock_types::series::Level;
 use schemars::JsonSchema;
@@ -81,8 +81,8 @@ pub(super) fn routes(api: &mut ApiRouter) {
 
 async fn events(app: App, InQuery(query): InQuery<EventQuery>, headers: HeaderMap) -> ApiResult<Response> {
     let client = app.runs.client();
-    let place = [app.streams.part(client), app.answers.part(client)];
-    if !(place[0].set(1) && place[1].set(STREAM_BYTES)) {
+    let (place, memory) = (app.streams.part(client), app.answers.part(client));
+    if !(place.set(1) && memory.set(STREAM_BYTES)) {
         let detail = "this and other clients have too many live streams or unread answers; close one, or try again later";
         return Err(ApiError::busy(detail, 5));
     }
@@ -99,10 +99,10 @@ async fn events(app: App, InQuery(query): InQuery<EventQuery>, headers: HeaderMa
     let mut first = vec![SentEvent::default().event("hello").data(hello)];
     if last.is_some() && since.is_none() {
         // The client received its last event from an earlier start of the server, so all watched runs have gaps.
-        first.extend(runs.into_iter().map(|run| sent(&Told::from(&Event::Gap(RunGap { run })))));
+        first.extend(runs.into_iter().map(|run| sent(&SerializedEvent::from(&Event::Gap(RunGap { run })))));
     }
     let first = stream::iter(first.into_iter().map(Ok::<_, Infallible>));
-    let rest = live(events, epoch, place).take_until(app.ending.cancelled_owned());
+    let rest = live(events, epoch, [place, memory]).take_until(app.ending.cancelled_owned());
     // The stream ends when the token or session that opened it becomes invalid.
     let rest = rest.take_while(move |_| ready(app.guard.caller(&headers).is_ok()));
     let keep_alive =
@@ -118,19 +118,19 @@ fn watched(ids: &str) -> Vec<RunId> {
 fn live(
     events: Events,
     epoch: String,
-    place: [HeldAmount; 2],
+    held: [HeldAmount; 2],
 ) -> impl Stream<Item = Result<SentEvent, Infallible>> {
-    let next = move |(mut events, epoch, place): (Events, String, [HeldAmount; 2])| async move {
+    let next = move |(mut events, epoch, held): (Events, String, [HeldAmount; 2])| async move {
         let batch = events.next().await?;
         let batch: Vec<_> =
-            batch.iter().map(|(number, told)| Ok(sent(told).id(format!("{epoch}-{number}")))).collect();
-        Some((stream::iter(batch), (events, epoch, place)))
+            batch.iter().map(|(number, event)| Ok(sent(event).id(format!("{epoch}-{number}")))).collect();
+        Some((stream::iter(batch), (events, epoch, held)))
     };
-    stream::unfold((events, epoch, place), next).flatten()
+    stream::unfold((events, epoch, held), next).flatten()
 }
 
-fn sent(told: &Told) -> SentEvent {
-    SentEvent::default().event(told.name).data(&told.data)
+fn sent(event: &SerializedEvent) -> SentEvent {
+    SentEvent::default().event(event.name).data(&event.data)
 }
 
 #[cfg(test)]

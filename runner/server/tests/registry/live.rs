@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use penstock_server::{Event, LogQuery, SeriesQuery, Told, parse_event_id};
+use penstock_server::{Event, LogQuery, SerializedEvent, SeriesQuery, parse_event_id};
 use penstock_types::run::RunState;
 use serde_json::json;
 
@@ -32,8 +32,8 @@ async fn a_run_is_followed_from_its_start_to_its_end() {
     let mut logs = Vec::new();
     let follow = async {
         loop {
-            for (_, told) in events.next().await.unwrap() {
-                match event(&told) {
+            for (_, serialized) in events.next().await.unwrap() {
+                match event(&serialized) {
                     Event::Sample(sample) => samples.push(sample),
                     Event::Log(log) => logs.push(log.entry),
                     Event::End(summary) => return summary,
@@ -64,8 +64,8 @@ async fn a_run_is_followed_from_its_start_to_its_end() {
     // Readers of lists get every state of the run, although they do not watch it.
     let mut states = Vec::new();
     while states.last() != Some(&RunState::Completed) {
-        for (_, told) in tokio::time::timeout(PATIENCE, lists.next()).await.unwrap().unwrap() {
-            match event(&told) {
+        for (_, serialized) in tokio::time::timeout(PATIENCE, lists.next()).await.unwrap().unwrap() {
+            match event(&serialized) {
                 Event::Runs(summary) => states.push(summary.state),
                 other => panic!("{other:?}"),
             }
@@ -80,12 +80,12 @@ async fn a_run_is_followed_from_its_start_to_its_end() {
     assert_eq!(epoch, runs.epoch());
     let mut late = runs.events(std::slice::from_ref(&id), Some(last)).await.unwrap();
     let first = tokio::time::timeout(PATIENCE, late.next()).await.unwrap().unwrap();
-    assert_eq!(*first[0].1, Told::from(&Event::End(end)));
+    assert_eq!(*first[0].1, SerializedEvent::from(&Event::End(end)));
     let mut again = runs.events(std::slice::from_ref(&id), Some(0)).await.unwrap();
     let mut seen = 0;
     while seen < samples.len() {
         let events = tokio::time::timeout(PATIENCE, again.next()).await.unwrap().unwrap();
-        seen += events.iter().filter(|(_, told)| told.name == "sample").count();
+        seen += events.iter().filter(|(_, event)| event.name == "sample").count();
     }
     assert_eq!(runs.events(&["nothing".into()], None).await.unwrap_err().kind(), "not-found");
     runs.shutdown().await;
@@ -105,8 +105,8 @@ async fn series_of_a_live_run_are_as_new_as_its_events() {
     let mut events = runs.events(std::slice::from_ref(&id), None).await.unwrap();
     let mut seen = 0.0;
     while seen < 1.5 {
-        for (_, told) in tokio::time::timeout(PATIENCE, events.next()).await.unwrap().unwrap() {
-            if let Event::Sample(sample) = event(&told) {
+        for (_, serialized) in tokio::time::timeout(PATIENCE, events.next()).await.unwrap().unwrap() {
+            if let Event::Sample(sample) = event(&serialized) {
                 seen = sample.t1_s;
             }
         }

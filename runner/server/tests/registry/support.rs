@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use penstock_pipeline::Stores;
-use penstock_server::{Budget, Event, Runs, RunsError, RunsSettings, Submission, Submitted, Told};
+use penstock_server::{Budget, Event, Runs, RunsError, RunsSettings, SerializedEvent, Submission, Submitted};
 use penstock_types::config::RunBounds;
 use penstock_types::fault::SpecFault;
 use penstock_types::run::{RunDetail, RunId};
@@ -100,9 +100,9 @@ pub(crate) async fn refusal(runs: &Runs, document: &Value) -> Vec<SpecFault> {
 }
 
 /// Event that a reader of the feed got.
-pub(crate) fn event(told: &Told) -> Event {
-    let data = &told.data;
-    match told.name {
+pub(crate) fn event(serialized: &SerializedEvent) -> Event {
+    let data = &serialized.data;
+    match serialized.name {
         "sample" => Event::Sample(serde_json::from_str(data).unwrap()),
         "state" => Event::State(serde_json::from_str(data).unwrap()),
         "runs" => Event::Runs(serde_json::from_str(data).unwrap()),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use penstock_server::{Event, RunQuery, Runs, Submission, Told};
+use penstock_server::{Event, RunQuery, Runs, SerializedEvent, Submission};
 use penstock_types::run::RunId;
 use penstock_types::tags::Tags;
 use serde_json::json;
@@ -33,7 +33,7 @@ async fn tags_of_a_run_change_while_it_lives_and_after_its_end() {
 
     let mut events = runs.events(&[], None).await.unwrap();
     assert_eq!(runs.set_tags(&one.id, tags("b,c")).await.unwrap(), tags("b,c"));
-    let is_told = |(_, told): &(u64, Arc<Told>)| matches!(event(told), Event::Runs(run) if run.id == one.id && run.tags == tags("b,c"));
+    let is_told = |(_, serialized): &(u64, Arc<SerializedEvent>)| matches!(event(serialized), Event::Runs(run) if run.id == one.id && run.tags == tags("b,c"));
     let told = async { while !events.next().await.unwrap().iter().any(is_told) {} };
     tokio::time::timeout(PATIENCE, told).await.expect("lists hear of it");
     assert_eq!(runs.detail(&one.id).await.unwrap().summary.tags, tags("b,c"));
