@@ -1,4 +1,4 @@
-//! JSON responses. Large ones are made in turns, and take bounded memory from their making until clients have read them.
+//! JSON responses. Large ones are made in turns, and their memory is bounded until clients have read them.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -37,13 +37,17 @@ impl App {
     /// Waits for the client's turn to make a large response. The limits of `tower` end when a response begins, not when the client
     /// has read it.
     pub(crate) async fn large_answer(&self) -> ApiResult<LargeAnswer> {
-        let turn = self.runs.turn_to_answer().await?;
-        let room = Arc::new(self.answers.part(self.runs.client()));
-        Ok(LargeAnswer { turn, runs: self.runs.within(room.clone()), room })
+        LargeAnswer::begin(&self.runs, &self.answers).await
     }
 }
 
 impl LargeAnswer {
+    async fn begin(runs: &Runs, answers: &SharedAmount) -> ApiResult<Self> {
+        let turn = runs.turn_to_answer().await?;
+        let room = Arc::new(answers.part(runs.client()));
+        Ok(Self { turn, runs: runs.within(room.clone()), room })
+    }
+
     /// Responds with a value as JSON.
     pub(crate) async fn json<T: Serialize + Send + 'static>(self, value: T) -> ApiResult<Response> {
         self.written(value, |value| Ok(serde_json::to_vec(&value)?)).await
@@ -55,8 +59,7 @@ impl LargeAnswer {
         value: T,
         write: impl FnOnce(T) -> ApiResult<Vec<u8>> + Send + 'static,
     ) -> ApiResult<Response> {
-        let Self { turn, room, runs } = self;
-        drop(runs);
+        let Self { turn, room, runs: _ } = self;
         let written = tokio::task::spawn_blocking(move || {
             // The permit and the memory are held until the value is serialized, even if the client disconnects.
             let _turn = turn;
@@ -194,11 +197,7 @@ mod tests {
         let settings = RunsSettings::new(folder.path(), Stores::default());
         let runs = Runs::open(&tokio::runtime::Handle::current(), settings).unwrap();
         let answers = shared(2 << 20);
-        let begin = async || {
-            let turn = runs.turn_to_answer().await.unwrap();
-            let room = Arc::new(answers.part(runs.client()));
-            LargeAnswer { turn, runs: runs.within(room.clone()), room }
-        };
+        let begin = async || LargeAnswer::begin(&runs, &answers).await.unwrap();
         let making = begin().await;
         assert!(making.room.set(1 << 20), "what the making of a value takes");
         let first = making.json("x".repeat(LARGE)).await.unwrap();

@@ -6,8 +6,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::token::{TokenError, random_text};
 use crate::tokens::{TokenDigest, digest};
 
-/// Secrets of one kind in bounded number, each issued to the holder of a token and valid until it expires. A secret of one token
-/// replaces older ones of this token, and one of another token only if this token has none: then, of the token that has most.
+/// Secrets of one kind in bounded number, each issued to the holder of a token and valid until it expires. If there is no room, a new
+/// secret replaces the oldest one of its token, or, if the token has none, the oldest one of the token that has most.
 #[derive(Debug)]
 pub(crate) struct Issued<T> {
     most: usize,

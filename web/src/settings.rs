@@ -43,7 +43,7 @@ pub struct ServeLimits {
     /// Maximum memory of all documents and trials in requests together, as text or parsed, in bytes; small documents do not
     /// count.
     pub held_bytes: usize,
-    /// Maximum memory of all large responses together, from their making until they are read, and of live events, in bytes.
+    /// Maximum memory of live events, and of all large responses together until clients have read them, in bytes.
     pub answer_bytes: usize,
     /// Maximum time for the head of a request to arrive, and maximum idle time of a connection.
     pub head_time: Duration,
@@ -81,6 +81,7 @@ impl Default for ServeLimits {
         Self {
             connections: 512,
             kept_free: 16,
+            // One client gets 258 of them, by the default share of 75 %.
             event_streams: 344,
             document_bytes: 1 << 20,
             trial_bytes: 96 << 20,
