@@ -17,7 +17,7 @@ function barsOf(bounds: [number, number][]): [number, number][] {
   return [...container.querySelectorAll('rect[fill]')].map((bar) => [Number(bar.getAttribute('x')), Number(bar.getAttribute('width'))])
 }
 
-it('has a bar of its own for each bucket of a few nanoseconds', () => {
+it('has one bar for each bucket of a few nanoseconds', () => {
   const bars = barsOf([[0, 1], [1, 2], [2, 3], [31, 32], [64, 66], [98, 100]])
   expect(bars).toHaveLength(6)
   const lefts = bars.map(([left]) => left)

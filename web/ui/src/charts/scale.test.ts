@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 
-import { labelsOf, linearScale, logScale, rowsOf, spaced } from './scale'
+import { axisLabels, linearScale, logScale, rowsOf, spaced } from './scale'
 
 it('all powers of ten have the same length on a logarithmic axis', () => {
   const scale = logScale([0.0001, 0.001, 0.01])
@@ -24,9 +24,9 @@ it('puts a single value in the middle', () => {
 it('invents no ticks and no labels before there are figures', () => {
   expect([logScale([]).ticks, logScale([0]).ticks, linearScale([]).ticks]).toEqual([[], [], []])
   expect(linearScale([], { high: 1 }).ticks).toContain(1)
-  expect(labelsOf([0, 0.5], 'time', false)).toEqual(['', ''])
-  expect(labelsOf([0, 0.5], 'time', true).map((text) => text.replace('\u202f', ' '))).toEqual(['0', '500 ms'])
-  expect(labelsOf([1], 'share', false).map((text) => text.replace('\u202f', ' '))).toEqual(['100 %'])
+  expect(axisLabels([0, 0.5], 'time', false)).toEqual(['', ''])
+  expect(axisLabels([0, 0.5], 'time', true).map((text) => text.replace('\u202f', ' '))).toEqual(['0', '500 ms'])
+  expect(axisLabels([1], 'share', false).map((text) => text.replace('\u202f', ' '))).toEqual(['100 %'])
 })
 
 it('a linear axis begins at 0 and has round ticks', () => {

@@ -11,7 +11,7 @@ export interface Scale {
 }
 
 /** Labels of an axis. Without a figure, only the axis of a share has a scale; others have no labels. */
-export function labelsOf(ticks: readonly number[], quantity: Quantity, isMeasured: boolean): string[] {
+export function axisLabels(ticks: readonly number[], quantity: Quantity, isMeasured: boolean): string[] {
   return ticks.map((value) => (isMeasured || quantity === 'share' ? axisFigure(value, quantity) : ''))
 }
 
@@ -31,8 +31,9 @@ export function linearScale(values: readonly number[], { most = 6, high: fixed =
   const greatest = Math.max(0, ...values.filter(Number.isFinite))
   const high = fixed ?? (greatest > 0 ? greatest * 1.06 : 1)
   const step = roundStep(high / most)
-  const last = fixed !== null || greatest > 0 ? Math.floor(high / step + 1e-9) : Math.min(values.length, 1) - 1
-  const ticks = Array.from({ length: last + 1 }, (_, place) => Number((place * step).toPrecision(12)))
+  // Without a positive value, 0 is the only tick.
+  const count = fixed !== null || greatest > 0 ? Math.floor(high / step + 1e-9) + 1 : Math.min(values.length, 1)
+  const ticks = Array.from({ length: count }, (_, place) => Number((place * step).toPrecision(12)))
   return { low: 0, high, at: (value) => clamped(value / high), ticks }
 }
 

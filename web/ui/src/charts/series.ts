@@ -143,10 +143,10 @@ export function weighed(table: SeriesTable, metric: Metric, weights: Map<string,
   return { ...table, columns }
 }
 
-/** Metrics that count in a time: over a moment, a few items are a high rate. */
+/** Metrics per second: in a short part of a bucket, a few items make a high rate. */
 const RATES: readonly Metric[] = ['qps', 'tasks_per_s', 'failures_per_s']
 
-/** `table` without the last rate of a stage or queue that ended within its bucket, unless that is its only one: it is the rate of that part alone. */
+/** `table` without the last rate of each stage and queue that ended within a bucket, which is that of a part of the bucket, unless it is the only rate. */
 export function withoutParts(table: SeriesTable): SeriesTable {
   const { t_s, from_s, bucket_s } = table
   const last = t_s.length - 1
@@ -162,7 +162,7 @@ export function withoutParts(table: SeriesTable): SeriesTable {
   return { ...table, columns }
 }
 
-/** A column for a saved file; a metric that was multiplied by weights has a name of its own. */
+/** A column for a saved file; a metric that was multiplied by weights has another name. */
 export type SavedColumn = Omit<Column, 'metric'> & { metric: string }
 
 /** CSV with a line for each bucket, and columns for mean, minimum and maximum of each series. */

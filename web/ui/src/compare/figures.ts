@@ -10,14 +10,14 @@ export interface FigureRow {
   quantity: Quantity | 'count'
   better: Better
   values: (number | null)[]
-  /** Samples in one item or task that the figures are of; missing for figures that are of no item, or are comparable for any. */
+  /** Samples in one item or task of each run; missing for figures that do not depend on them. */
   per?: (number | null)[]
 }
 
-/** Greatest ratio of the samples per item of two runs that are compared: last batches that are not full change it. */
+/** Greatest ratio of the samples per item of two runs that are compared, since last batches may not be full. */
 const ALIKE = 1.1
 
-/** True if the figures of two runs are of items with as many samples. */
+/** True unless the figures of two runs are of items with different numbers of samples. */
 export function isComparable({ per }: Pick<FigureRow, 'per'>, base: number, at: number): boolean {
   const [one, other] = [per?.[base] ?? null, per?.[at] ?? null]
   return one === null || other === null || Math.max(one, other) <= ALIKE * Math.min(one, other)

@@ -4,7 +4,7 @@ import { expect, it } from 'vitest'
 import { isShown } from './figures'
 
 const shown = (kind: 'whole' | 'steady' | 'last' | 'range') => ({ kind, from_s: 0, to_s: 60 })
-/** Which of a minute, 5 minutes and the whole run is shown. */
+/** For a minute, 5 minutes and the whole run: true for the choice that is shown. */
 const choices = (...[window, chosen]: [Parameters<typeof isShown>[0], Parameters<typeof isShown>[1]]) => [60, 300, null].map((span_s) => isShown(window, chosen, span_s))
 
 it('a window longer than the run so far is the whole run', () => {
