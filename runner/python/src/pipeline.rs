@@ -82,7 +82,7 @@ pub(crate) struct Running {
     is_running: Arc<AtomicBool>,
 }
 
-/// What a loop has waited for.
+/// Outcome of waiting for a batch.
 enum Waited {
     Batch(Collated),
     Over,

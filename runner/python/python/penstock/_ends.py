@@ -1,15 +1,15 @@
 """Agreement of the ranks on the step behind which their loops end, through a key-value store.
 
 A rank comes to a step once its loop asks for it and its batch is there: it sets a key. The step is handed out when the keys of all ranks are
-set, so no rank is in a step that another one does not take. A rank that has no more batches, fails or leaves its loop writes that down, once
-for all ranks, instead of coming to the step: nobody gets that step. Ranks of one machine come to the steps behind the first one on a board,
-memory that they share, without a request to the store.
+set, so no rank is in a step that another one does not take. A rank that has no more batches, fails or leaves its loop sets the key `stop`
+instead, once for all ranks: no rank gets that step. Ranks of one machine come to the steps behind the first one on a board, memory that they
+share, without a request to the store.
 
     STEP/RANK   the rank has come to the step
     STEP        all ranks have come to it: written by rank 0 for the others, if there are many
     stop        the first rank that has not come to a step, and why
     seen/RANK   the rank has read `stop`
-    board/WHERE name of the memory that the ranks of a machine share
+    board/WHERE name of the memory that the ranks of this machine share
     facts       state of the first rank at its begin, with which the others compare theirs
     begun/RANK  the rank has begun the loop, and the process in which it runs
     leader/RANK the process that comes to the steps for a rank, if several ones read its share
@@ -24,7 +24,7 @@ import json
 from collections.abc import Generator, MutableSequence
 from typing import Any, Literal, NamedTuple
 
-# Largest number of ranks of which each one waits for all others by itself.
+# Maximum number of ranks that each wait for the keys of all others; of more ranks, rank 0 waits for them.
 _FLAT = 16
 
 # Maximum length of the message of a failure, in characters.
@@ -51,7 +51,7 @@ class Stop(NamedTuple):
 
 
 class Loop:
-    """Part of one rank in the agreement on one loop. Each generator is run by a thread of its own; the fields change only between requests.
+    """Part of one rank in the agreement on one loop. Each generator is run by one thread; the fields change only between requests.
 
     raises:  all ranks have to know whether one of them has a further batch when the first one has none.
     follows: another process reads the share of the same rank, and comes to the steps for both.
@@ -68,12 +68,13 @@ class Loop:
         self.complete = 0
         #: The end of the loop, once this rank has read it.
         self.stop: Stop | None = None
-        #: Number of ranks that have a further batch, once all have told; -1 if one of them ended before.
+        #: Number of ranks that have a further batch, once all have told; -1 if the process of one has ended before.
         self.more: int | None = None
-        #: Set once this rank has told whether it has a further batch, and once it asks for no further step.
+        #: Set once this rank has told whether it has a further batch.
         self._has_told = False
+        #: Set once this rank asks for no further step.
         self._has_left = False
-        #: What each rank has written that shares memory with this one: one more than the number of steps that it has come to. 0 for others.
+        #: For each rank that shares memory with this one, one more than the number of steps that it has come to; 0 for the others.
         self.board: MutableSequence[int] | None = None
         self._machine = ""
         #: True once all ranks are known to share the memory; the keys of further steps are not set.
@@ -88,7 +89,7 @@ class Loop:
 
     @property
     def is_refused(self) -> bool:
-        """True if nobody gets the step that this rank came to."""
+        """True if no rank gets the step that this one came to."""
         return self.stop is not None and self.came > self.stop.step
 
     def begin(self, process: str) -> Requests:
@@ -145,7 +146,7 @@ class Loop:
 
     def end(self, reason: Reason, message: str = "", *, rank: int | None = None) -> Requests:
         """Ends the loops of all ranks, because a rank, by default this one, does not come to the next step."""
-        # A rank that waits for a step does not take it.
+        # The step that this rank waits for is not taken.
         step = self.came if self.is_given else self.came - 1
         stop = Stop(step, self.rank if rank is None else rank, reason, message[:_MAX_MESSAGE])
         self._has_left |= rank is None and reason != "over"
@@ -160,7 +161,7 @@ class Loop:
         while True:
             yield "wait", [f"{step}"] if self.world > _FLAT else self._keys(step)
             if self.follows and self.stop is None and (yield "check", ["stop"]):
-                # Nobody waits until a follower has read it.
+                # No rank waits for a follower to read it.
                 return
             if self.stop is not None and step >= self.stop.step:
                 return

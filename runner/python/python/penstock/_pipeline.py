@@ -25,8 +25,12 @@ _LOGGER = logging.getLogger("penstock")
 # Share of the samples of a rank that are discarded at its end without a warning.
 _MUCH = 0.01
 
+# Remedies for ranks with different numbers of batches that do not end together.
+_AGREE = "initialise `torch.distributed` of a current PyTorch with all ranks before the first iteration"
+_ALONE = 'pass `ends="alone"` and let each rank take the same number of batches'
+
 _CURE = (
-    ". Fewer are if all ranks have equally many batches: let no sample fail (`\"on_error\": \"fail\"` shows the first), filter and pack the data "
+    ". Fewer are discarded if all ranks have equally many batches: let no sample fail (`\"on_error\": \"fail\"` shows the first), filter and pack the data "
     "before the training, or choose another `seed`"
 )
 
@@ -204,8 +208,8 @@ class Pipeline:
         """Iterates over the batches of a run. If a state was loaded that was taken behind the last batch, it is a run over the next pass, or
         empty if it `continues`.
         """
-        share = self._share()
-        self._agrees(share)
+        # Fails here rather than at the first batch.
+        self._ending_group(self._share())
         return self._batches(continues)
 
     def _batches(self, continues: bool) -> Iterator[Batch]:
@@ -437,9 +441,9 @@ class Pipeline:
         self._run, self._state = run, None
         return run
 
-    def _agrees(self, share: Share | None) -> Group | None:
+    def _ending_group(self, share: Share | None) -> Group | None:
         """Group whose ranks end together; `None` for a loop alone. Raises InvalidPipeline if they are to end together and cannot."""
-        rank, world, keeps = share or (0, 1, False)
+        _, world, keeps = share or (0, 1, False)
         if world == 1 or self._ends == "alone":
             return None
         group = group_of(self._group)
@@ -455,14 +459,13 @@ class Pipeline:
         else:
             found = f"the process group has {group.size} processes"
         raise InvalidPipeline(
-            f"`ends` is `{self._ends}`, and {found}, so that {world} ranks cannot agree on the last step: initialise `torch.distributed` of a current "
-            "PyTorch with all of them before the first iteration, or pass `ends=\"alone\"` and let each rank take the same number of batches"
+            f"`ends` is `{self._ends}`, and {found}, so that {world} ranks cannot agree on the last step: {_AGREE}, or {_ALONE}"
         )
 
     def _agreement(self) -> Agreement | None:
         """Agreement of a loop with the other ranks; `None` for a loop alone."""
         share = self._share()
-        group = self._agrees(share)
+        group = self._ending_group(share)
         if group is None or share is None:
             return None
         return Agreement(group, self.name, share[0], share[1], raises=self._ends == "raise")
@@ -474,8 +477,7 @@ class Pipeline:
             return None
         return (
             "a sample failed or was left out, so that ranks may have different numbers of batches, and a collective operation may wait forever: "
-            "initialise `torch.distributed` of a current PyTorch with all ranks before the first iteration, so that they end together, or pass `ends=\"alone\"` and let each "
-            "rank take the same number of batches"
+            f"{_AGREE}, so that they end together, or {_ALONE}"
         )
 
     def _found_rank(self) -> Rank | None:

@@ -44,7 +44,7 @@ _JOIN_S = 5.0
 # Maximum time of a request, since a loop may take longer than any collective operation: more milliseconds would not fit into 31 bits.
 _LONG = timedelta(days=24)
 
-# Ways out, for messages.
+# Remedies, for messages.
 WAYS = (
     'pass `rank=0, world=1` for a loop of one rank, `group=` for a loop of the ranks of one process group, or `ends="alone"` for ranks that do '
     "not wait for each other"
@@ -52,16 +52,16 @@ WAYS = (
 
 
 class Group:
-    """A process group of `torch.distributed`, and what this process keeps to talk through its store."""
+    """A process group of `torch.distributed`, and the connections of this process to its store."""
 
     def __init__(self, store: Any, size: int, below: Callable[[str, Any], Any]) -> None:
         #: Number of processes.
         self.size = size
         #: Time after which the operations of the group fail, in seconds.
         self.timeout_s = store.timeout.total_seconds()
-        #: False for versions of PyTorch without connections of their own to a store.
+        #: False for versions of PyTorch whose stores cannot be cloned.
         self.has_connections = hasattr(store, "clone")
-        #: Last loop of this process, by what loops have in common.
+        #: Last loop of this process, by the name of its pipeline and its number of ranks.
         self.last: dict[str, Agreement] = {}
         self._store = below("penstock", store)
         #: Makes a store whose keys begin with a prefix.
@@ -70,7 +70,7 @@ class Group:
         self._numbers: dict[str, int] = {}
 
     def client(self, prefix: str) -> Client:
-        """A connection to the store of its own; no other thread may use it."""
+        """A connection to the store for one thread."""
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -79,7 +79,7 @@ class Group:
         return Client(self._idle, connection, self._below(prefix, connection))
 
     def number(self, loops: str) -> int:
-        """Number of the next one of these loops."""
+        """Counts a further loop of this name and number of ranks, and returns its number."""
         self._numbers[loops] = self._numbers.get(loops, -1) + 1
         return self._numbers[loops]
 
@@ -98,11 +98,11 @@ class Client:
             raise PenstockError(f"the store of the process group, usually in the process of rank 0, does not answer: {error}") from None
 
     def close(self) -> None:
-        """Leaves the connection to another client."""
+        """Keeps the connection for another client."""
         self._idle.append(self._connection)
 
 
-# Groups of which this process has run loops, and the loops that are not forgotten.
+# Groups of which this process has run loops, and the loops that still exist.
 _GROUPS: weakref.WeakKeyDictionary[Any, Group] = weakref.WeakKeyDictionary()
 _LOOPS: weakref.WeakSet[Agreement] = weakref.WeakSet()
 
@@ -124,10 +124,10 @@ def group_of(group: Any) -> Group | None:
 class Process(NamedTuple):
     """A process of a machine."""
 
-    #: The machine since its start, and the numbering of the processes.
+    #: Id of the boot of the machine and the namespace of its process ids, or else its host name.
     machine: str
     number: int
-    #: Time of the start, so that it is not taken for an earlier process with its number.
+    #: Time of the start, by which it is told apart from an earlier process with the same id.
     start: str
 
     @classmethod
@@ -177,12 +177,12 @@ class Board:
             os.close(descriptor)
 
     def unlink(self) -> None:
-        """Lets no further process share the memory, which ends with those that do."""
+        """Removes the name of the memory: no further process shares it, and it is freed with the last one that does."""
         self._path.unlink(missing_ok=True)
 
 
 class Agreement:
-    """Agreement of this process with the other ranks on the steps of one loop. As a context, it tells them if the loop is left early.
+    """Agreement of this process with the other ranks on the steps of one loop. As a context manager, it tells them if the loop is left early.
 
     raises: all ranks raise behind the last common step if one of them has a further batch.
     """
@@ -194,7 +194,7 @@ class Agreement:
         self._group, self._prefix = group, prefix
         self._loop = Loop(rank, world, raises=raises)
         self._board: Board | None = None
-        #: Guards the fields, and tells of their changes.
+        #: Guards the fields, and wakes the threads that wait for a change.
         self._news = threading.Condition()
         self._error: PenstockError | None = None
         #: Time since which the loop waits for the others.
@@ -264,7 +264,7 @@ class Agreement:
             self._run(self._loop.come())
 
     def gets_step(self) -> bool:
-        """Waits for the others at the step that this rank has come to. Returns false if one of them has no further batch, so that nobody gets
+        """Waits for the others at the step that this rank has come to. Returns false if one of them has no further batch, so that no rank gets
         the step. Raises PenstockError if one has failed or has left its loop.
         """
         if self._loop.is_shared:
@@ -310,12 +310,12 @@ class Agreement:
         self.join()
 
     def leave(self, reason: Reason, message: str) -> None:
-        """Tells the others that this rank comes to no further step, if the loop goes on, and in the process that has begun it."""
+        """Tells the others that this rank comes to no further step. Has no effect once the loop is closed or broken, or in a forked process."""
         if self._error is None and self._process == os.getpid() and not self._is_closed.is_set():
             self._run(self._loop.end(reason, message))
 
     def close(self) -> None:
-        """Ends the look at the other ranks, soon."""
+        """Lets the watcher end, without waiting for that."""
         self._is_closed.set()
         if self._board is not None:
             self._board.unlink()
@@ -346,7 +346,7 @@ class Agreement:
         return f"rank {stop.rank} has not come to step {stop.step + 1} within {self._timeout_s:g} s, the timeout of the process group: {WAYS}"
 
     def _wait(self, is_so: Callable[[], bool]) -> None:
-        """Lets the loop's thread wait for news of the other ranks."""
+        """Blocks the loop's thread until `is_so` holds. Raises the error of another thread."""
         with self._news:
             self._waits_since = time.monotonic()
             try:
@@ -358,7 +358,7 @@ class Agreement:
                 raise self._error
 
     def _look(self) -> None:
-        """Lets the loop's thread look at the shared memory until all ranks have come to its step."""
+        """Polls the shared memory on the loop's thread until all ranks have come to its step, or the loop has ended."""
         self._waits_since = since = time.monotonic()
         try:
             while True:
@@ -409,7 +409,7 @@ class Agreement:
         self._send(part, client)
 
     def join(self, *, watcher: bool = False) -> bool:
-        """Waits until all ranks know of the end of this loop; false if that takes too long. The process that has the store may end then."""
+        """Waits until all ranks know of the end of this loop, after which the process with the store may end; false if that takes too long."""
         end = time.monotonic() + _JOIN_S
         threads = [*self._threads, *([self._watcher] if watcher else [])]
         for thread in threads:
@@ -417,7 +417,7 @@ class Agreement:
         return not any(thread.is_alive() for thread in threads)
 
     def _watch(self, client: Client) -> None:
-        """Looks at the ranks for which this one waits, and removes what is left of the loop before once all ranks are in this one."""
+        """Checks the processes of the ranks for which this one waits, and removes the keys of the loop before once all ranks are in this one."""
         peers: dict[int, Process] = {}
         has_warned = False
         closed_for = 0.0
