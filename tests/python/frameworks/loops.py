@@ -107,7 +107,7 @@ def epochs(kind: str, folder: Path, rank: int) -> Any:
 
 
 def left(folder: Path, rank: int, leave: Callable[[], bool]) -> Any:
-    """Rank 1 does `leave` behind the fifth step, which is true if its loop goes on."""
+    """Rank 1 calls `leave` behind the fifth step, and leaves its loop if that returns false."""
     count = 0
     try:
         for _ in pipeline("filter", folder):

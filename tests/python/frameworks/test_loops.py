@@ -34,7 +34,7 @@ def texts() -> Iterator[Path]:
 
 
 def results(folder: Path, world: int, said: str) -> list[Any]:
-    """What each rank wrote; `None` for one that wrote nothing."""
+    """Result of each rank; `None` for one that has written none."""
     files = [folder / f"rank-{rank}.json" for rank in range(world)]
     found = [json.loads(file.read_text()) if file.exists() else None for file in files]
     for file in files:
