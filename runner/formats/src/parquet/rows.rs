@@ -179,18 +179,10 @@ impl Rows {
         let group = &self.groups[number];
         let file = &self.files[group.file as usize];
         let is_read = |leaf: usize| file.layout.is_read(leaf);
-        let mut needed = self.reader.needed_bytes(group, &file.layout, is_read);
-        loop {
-            check_size(|| group.named(file, self.reader.store()), needed, self.most_bytes)?;
-            let read =
-                self.cache.get(number, needed, |reserved| self.reader.read(file, group, is_read, reserved));
-            let read = read.await;
-            let before =
-                std::mem::replace(&mut needed, self.reader.needed_bytes(group, &file.layout, is_read));
-            if read.is_ok() || needed <= before {
-                return read;
-            }
-        }
+        let read = move |needed| {
+            self.cache.get(number, needed, move |reserved| self.reader.read(file, group, is_read, reserved))
+        };
+        read_growing(&self.reader, file, group, is_read, self.most_bytes, read).await
     }
 
     /// The columns of a row group, or the outcome of its samples if it is damaged. A damaged row group is read once.
@@ -294,20 +286,16 @@ async fn select(
         groups.iter().enumerate().filter(|(_, group)| group.count > 0).map(|(number, group)| async move {
             let file = &files[group.file as usize];
             let is_compared = |leaf: usize| file.layout.filter.contains(&Some(leaf));
-            let mut needed = reader.needed_bytes(group, &file.layout, is_compared);
-            let (columns, _reserved) = loop {
-                check_size(|| group.named(file, reader.store()), needed, cache.most_bytes())?;
+            let read = move |needed| async move {
                 let reserved = cache.reserve(needed).await;
-                let read = reader.read(file, group, is_compared, reserved).await;
-                let before =
-                    std::mem::replace(&mut needed, reader.needed_bytes(group, &file.layout, is_compared));
-                match read {
-                    Ok(read) => break read,
-                    Err(_) if needed > before => {}
-                    Err(fault) => {
-                        damage.part(&group.named(file, reader.store()), Some(group.rows), fault)?;
-                        return Ok((number, None));
-                    }
+                reader.read(file, group, is_compared, reserved).await
+            };
+            let read = read_growing(reader, file, group, is_compared, cache.most_bytes(), read).await;
+            let (columns, _reserved) = match read {
+                Ok(read) => read,
+                Err(fault) => {
+                    damage.part(&group.named(file, reader.store()), Some(group.rows), fault)?;
+                    return Ok((number, None));
                 }
             };
             let compared: Vec<_> = query
@@ -338,6 +326,29 @@ async fn select(
         group.selected = (1..group.rows).contains(&group.count).then_some(selected);
     }
     Ok(lost)
+}
+
+/// Reads the columns at these positions by `read`, which is given the memory that this takes, and again if they are found to take more.
+async fn read_growing<T, F>(
+    reader: &Reader,
+    file: &File,
+    group: &Group,
+    is_wanted: impl Fn(usize) -> bool + Copy,
+    most_bytes: u64,
+    read: impl Fn(u64) -> F,
+) -> Result<T, SourceFault>
+where
+    F: Future<Output = Result<T, SourceFault>>,
+{
+    let mut needed = reader.needed_bytes(group, &file.layout, is_wanted);
+    loop {
+        check_size(|| group.named(file, reader.store()), needed, most_bytes)?;
+        let read = read(needed).await;
+        let before = std::mem::replace(&mut needed, reader.needed_bytes(group, &file.layout, is_wanted));
+        if read.is_ok() || needed <= before {
+            return read;
+        }
+    }
 }
 
 /// Fails if a row group takes more memory than may be used.
