@@ -82,12 +82,7 @@ pub(crate) mod tests {
 
     /// Figures of a machine of which only the use of the cores is known.
     pub(crate) fn figures_of(cores: u32, process_cores: f64, busy_cores: f64) -> MachineFigures {
-        MachineFigures {
-            cores,
-            process_cores,
-            busy_cores: Some(busy_cores),
-            ..MachineFigures::default()
-        }
+        MachineFigures { cores, process_cores, busy_cores: Some(busy_cores), ..MachineFigures::default() }
     }
 
     fn figures(process_cores: f64, busy_cores: f64) -> MachineFigures {

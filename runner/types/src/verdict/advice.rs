@@ -66,7 +66,7 @@ pub(super) fn advice(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -
             let out_of_order = look.stage(limit).and_then(|(stage, slots)| completion_order(stage, slots));
             out_of_order
                 .into_iter()
-                .chain(full(look).or_else(|| wider(look)))
+                .chain(full(look).filter(|_| is_on_thread(look, limit)).or_else(|| wider(look, limit)))
                 .chain(faster(look, kind, limit))
                 .collect()
         }
@@ -112,16 +112,26 @@ fn wanted_in_words(look: &Look<'_>, more: f64) -> String {
     }
 }
 
+/// True if the limit is a stage whose tasks need worker threads.
+fn is_on_thread(look: &Look<'_>, limit: Option<Limit>) -> bool {
+    look.stage(limit).is_some_and(|(stage, _)| stage.work.is_on_thread())
+}
+
 /// States which resource leaves no room for more work.
 fn full(look: &Look<'_>) -> Option<Advice> {
     look.full().map(|text| rate(text, Vec::new()))
 }
 
-/// Suggests more slots for every stage that could not sustain the wanted rate, and the threads these slots need.
-fn wider(look: &Look<'_>) -> Option<Advice> {
-    let more = reachable(look);
+/// Suggests more slots for every stage that could not sustain the wanted rate, and the threads these slots need. Where threads or
+/// cores have no room for more work, stages on worker threads keep theirs.
+fn wider(look: &Look<'_>, limit: Option<Limit>) -> Option<Advice> {
+    let is_full = look.full().is_some();
+    let more = if is_full && !is_on_thread(look, limit) { wanted(look) } else { reachable(look) };
     // Further tasks would only wait for permits.
-    let may_grow = |(place, stage): &(usize, &StageTraits)| stage.may_grow && !look.waits_for_permits(*place);
+    let may_grow = |(place, stage): &(usize, &StageTraits)| {
+        let has_room = !is_full || !stage.work.is_on_thread();
+        stage.may_grow && has_room && !look.waits_for_permits(*place)
+    };
     let stages = look.shape.stages.iter().enumerate().filter(may_grow);
     let slots = stages.filter_map(|(place, stage)| Some((stage, look.slots[place].as_ref()?)));
     let mut words = Vec::new();

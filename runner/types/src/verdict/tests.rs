@@ -502,6 +502,19 @@ fn no_concurrency_is_advised_while_no_thread_or_core_is_free() {
 }
 
 #[test]
+fn more_reads_are_advised_while_no_core_is_free() {
+    let (mut shape, mut run) = crowded(2, 2);
+    shape.stages[0].work = StageWork::Storage;
+    run.0[0].cpu_s = None;
+    let machine = figures_of(2, 0.1, 2.0);
+    let verdict = judged_on(&shape, &run, Some(&machine));
+    assert_eq!(found(&verdict), (VerdictKind::Storage, Some("1:preprocess")));
+    let set: Vec<_> =
+        verdict.advice.iter().flat_map(|advice| &advice.set).map(|set| set.pointer.as_str()).collect();
+    assert_eq!(set, ["/stages/0/sleep/concurrency"]);
+}
+
+#[test]
 fn failing_samples_are_the_limit_when_they_would_have_sufficed() {
     let shape = pipeline(json!([{ "aggregate": { "size": 4 } }, sleep("decode", 1)]));
     let mut run = at_rest(&shape, 20.0);
