@@ -597,7 +597,7 @@ fn little_or_nothing_delivered_is_not_judged() {
     };
     assert_eq!(told(0, 30.0, false), "Not warmed up yet: nothing has been delivered.");
     assert_eq!(told(0, 30.0, true), "Nothing was delivered.");
-    assert_eq!(told(3, 2.0, false), "Not warmed up yet: samples delivered so far: 3.");
+    assert_eq!(told(3, 2.0, false), "Not warmed up yet: samples delivered so far: 3, in 2.0 sec.");
     assert_eq!(told(3, 2.0, true), "Too few samples were delivered for a verdict: 3.");
     assert!(told(8, 2.0, true).starts_with("The consumer is the limit"));
     assert!(told(3, 12.0, true).starts_with("The consumer is the limit"), "few items, but enough time");
