@@ -63,7 +63,8 @@ pub(super) fn advice(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -
         }
         VerdictKind::Variance => deeper(look, limit).into_iter().chain(savings(look)).collect(),
         VerdictKind::Stage | VerdictKind::Storage => {
-            let out_of_order = look.stage(limit).and_then(|(stage, slots)| completion_order(stage, slots));
+            let stage = look.stage(limit).filter(|_| !look.shape.deterministic);
+            let out_of_order = stage.and_then(|(stage, slots)| completion_order(stage, slots));
             out_of_order
                 .into_iter()
                 .chain(full(look).or_else(|| wider(look)))
