@@ -1,3 +1,5 @@
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -45,6 +47,17 @@ pub struct Setting {
     pub pointer: Pointer,
     /// New value of the setting.
     pub value: Value,
+}
+
+/// The text, with each setting as a flag of the command, which takes text without quotes.
+impl fmt::Display for Advice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        self.set.iter().try_for_each(|Setting { pointer, value }| match value {
+            Value::String(text) => write!(f, " --set {pointer}={text}"),
+            value => write!(f, " --set {pointer}={value}"),
+        })
+    }
 }
 
 pub(super) fn advice(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -> Vec<Advice> {

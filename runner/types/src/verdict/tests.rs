@@ -342,6 +342,10 @@ fn tasks_that_wait_for_threads_make_the_threads_the_limit() {
     starve(&mut run.1, [0.0, 0.3, 1.0, 0.5]);
     let verdict = judged(&shape, &run);
     assert_eq!(found(&verdict), (VerdictKind::Threads, Some("1:a")));
+    let block = verdict.to_string();
+    assert!(block.starts_with(&format!("{}\n  {}\n", verdict.sentence, verdict.evidence[0])), "{block}");
+    let advised = format!("\nWhat would help:\n  {} --set /threads=10", verdict.advice[0].text);
+    assert!(block.contains(&advised), "{block}");
     let threads = verdict.threads.unwrap();
     assert_eq!((threads.threads, threads.busy, threads.least), (4, 4.0, 4));
     // Twice the rate keeps 8 threads busy; with a reserve of half the square root of 8, rounded up, 10 threads are advised.
