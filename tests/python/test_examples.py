@@ -71,7 +71,7 @@ class Readme(unittest.TestCase):
         self.assertIn("# uint8, [32, 3, 224, 224]", loop)
 
     def test_the_packages_examples_run_in_order(self) -> None:
-        first, document, shares, resumed, continued, measured, streamed = blocks("runner/python/README.md", "python")
+        first, document, shares, resumed, continued, judged, measured, streamed = blocks("runner/python/README.md", "python")
         (commands,) = blocks("runner/python/README.md", "sh not-run: run by tests/python/test_examples.py")
         for needed in ("PyTorch and Lightning", "Ray", "Orbax"):
             for other in blocks("runner/python/README.md", f"python not-run: needs {needed}"):
@@ -84,6 +84,8 @@ class Readme(unittest.TestCase):
             document,
             "print('document', document.stream() == penstock.Document.read('photos.json'), len(pipeline))",
             shares,
+            judged,
+            "print('judged', figures['penstock/samples/delivered'])",
             resumed,
             "print('resumed', pipeline.epoch)",
             continued,
@@ -105,6 +107,8 @@ class Readme(unittest.TestCase):
         self.assertIn("    penstock.list('photos', suffix='.jpg', shuffle=True)", lines)
         # 48 photos in batches of 32: the incomplete last batch is dropped, so the length is 1.
         self.assertIn("document True 1", lines)
+        # The loop that was left after one batch of eight.
+        self.assertIn("judged 8", lines)
         self.assertIn("[10, 10, 10, 9, 9]", lines)
         self.assertIn("resumed 7", lines)
         # 48 photos, of which the first batch had eight.
