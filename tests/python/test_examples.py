@@ -38,15 +38,11 @@ class Examples(unittest.TestCase):
                 shutil.copy(photo, here / f"class-{place % 2}" / f"{place}.jpg")
             for name in ("notes.txt", "a.tif", "b.TIF", "list"):
                 (here / "class-0" / name).write_text("not a photo")
-            command: list[str | Path] = [sys.executable, TRAIN / "class_labels.py", here]
-            written = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=PATIENCE).stdout
             pipeline = penstock.Pipeline(TRAIN / "imagefolder.json", stores={"photos": here}, device="host")
             (batch,) = pipeline
             labels = dict(zip(batch.samples, batch["label"]))
-            self.assertEqual(
-                written.splitlines(),
-                [f"4 photos in {here}/labels.ndjson", "4 files omitted, since their suffix is not that of an image: .tif 2, no suffix 1, .txt 1"],
-            )
+            (left_out,) = pipeline.left_out["0:src"]
+            self.assertEqual((left_out["reason"], left_out["count"]), ("suffix", 4))
         self.assertEqual(labels, {"class-0/0.jpg": 0, "class-1/1.jpg": 1, "class-0/2.jpg": 0, "class-1/3.jpg": 1})
 
 
@@ -84,12 +80,12 @@ class Readme(unittest.TestCase):
             document,
             "print('document', document.stream() == penstock.Document.read('photos.json'), len(pipeline))",
             shares,
-            judged,
-            "print('judged', figures['penstock/samples/delivered'])",
             resumed,
             "print('resumed', pipeline.epoch)",
             continued,
             "print('continued', rest)",
+            judged,
+            "print('judged', figures['penstock/samples/delivered'])",
             measured,
             streamed.replace("http://127.0.0.1:7700", server.url),
             "print('streamed', batch.size)",
@@ -107,12 +103,12 @@ class Readme(unittest.TestCase):
         self.assertIn("    penstock.list('photos', suffix='.jpg', shuffle=True)", lines)
         # 48 photos in batches of 32: the incomplete last batch is dropped, so the length is 1.
         self.assertIn("document True 1", lines)
-        # The loop that was left after one batch of eight.
-        self.assertIn("judged 8", lines)
         self.assertIn("[10, 10, 10, 9, 9]", lines)
         self.assertIn("resumed 7", lines)
         # 48 photos, of which the first batch had eight.
         self.assertIn("continued 40", lines)
+        # The loop that was left after one batch of eight.
+        self.assertIn("judged 8", lines)
         self.assertEqual(lines[-1], "streamed 32")
 
     @contextmanager
