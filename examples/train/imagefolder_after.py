@@ -1,6 +1,6 @@
 """Trains on a folder of photos with a folder for each class.
 
-    torchrun --nproc-per-node=2 examples/train/imagefolder_after.py FOLDER        # after class_labels.py FOLDER
+    torchrun --nproc-per-node=2 examples/train/imagefolder_after.py FOLDER
 """
 
 import argparse

@@ -90,7 +90,7 @@ def main() -> None:
             spent.images += batch.size
         if spent.steps == 0:
             sys.exit(f"fewer than {arguments.batch} photos in {arguments.photos}: create some with `make photos`")
-        print(f"epoch {epoch}: {spent}\n  {pipeline.verdict()}")
+        print(f"epoch {epoch}: {spent}\n  {pipeline.verdict().sentence}")
     if arguments.headspace:
         print(penstock.headspace(pipeline, step, seconds=arguments.headspace))
 

@@ -158,7 +158,7 @@ def queues(arguments: argparse.Namespace) -> dict[str, Any]:
             break
     stats = loader.stats()
     before, behind = (queue["readiness"] or 0.0 for queue in stats["queues"][-3:-1])
-    return {"before": before, "behind": behind, "verdict": loader.verdict(), "transfers": stats["transfers"]}
+    return {"before": before, "behind": behind, "verdict": loader.verdict().sentence, "transfers": stats["transfers"]}
 
 
 class Competitor:

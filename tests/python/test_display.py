@@ -111,7 +111,7 @@ class Parts(unittest.TestCase):
         for _ in pipeline:
             pass
         html = html_of(pipeline)
-        self.assertIn(re.sub("`([^`]+)`", r"<code>\1</code>", escape(pipeline.verdict())), html)
+        self.assertIn(re.sub("`([^`]+)`", r"<code>\1</code>", escape(pipeline.verdict().sentence)), html)
         advice = pipeline.stats()["verdict"]["advice"]
         self.assertGreater(len(advice), 0)
         self.assertEqual(len(list(tree(html).iter("li"))), len(advice))
@@ -206,7 +206,7 @@ class Watch(unittest.TestCase):
         last = html_of(shown[-1])
         self.assertIn("planes completed", last)
         self.assertIn("400 samples in 100 batches", last)
-        self.assertIn(pipeline.verdict().split("`")[0], last)
+        self.assertIn(pipeline.verdict().sentence.split("`")[0], last)
         self.assertEqual(run_threads(), [])
 
     def test_ctrl_c_ends_the_run_and_keeps_the_last_view(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy
 import penstock
-from kit import PATIENCE, clean, content, folder, image_ops, photo_document, photo_pipeline, photos, plane_document, plane_stage, wanted
+from kit import PATIENCE, clean, content, folder, image_ops, order_of, photo_document, photo_pipeline, photos, plane_document, plane_stage, wanted
 from penstock._document import json_of
 
 ROOT = Path(__file__).parents[2]
@@ -129,7 +129,7 @@ CONSUMERS: dict[str, dict[str, Any]] = {
     "stream": {"ahead": 2, "wait_s": 7.5},
 }
 DOCUMENT: dict[str, dict[str, Any]] = {
-    "set": {"name": "all", "seed": 5, "threads": 2, "interval_s": 0.5, "buffer_mib": 64, "max_failures": {"count": 9}},
+    "set": {"name": "all", "seed": 5, "deterministic": True, "threads": 2, "interval_s": 0.5, "buffer_mib": 64, "max_failures": {"count": 9}},
 }
 
 
@@ -366,6 +366,15 @@ class Pipelines(unittest.TestCase):
         self.assertEqual([content(batch) for batch in pipeline], wanted_batches)
         again = pickle.loads(pickle.dumps(penstock.Pipeline(document, stores=stores)))
         self.assertEqual([content(batch) for batch in again], wanted_batches)
+
+    def test_a_deterministic_document_gives_the_same_batches_in_each_run(self) -> None:
+        document = penstock.range(64).set(deterministic=True).sleep(mean_ms=2, shape="exponential", concurrency=8).batch(4)
+        pipeline = document.pipeline()
+        self.assertEqual(order_of(pipeline), list(range(64)))
+        self.assertIn("in input order", pipeline.explain())
+        mixed = penstock.range(64).set(deterministic=True).sleep(mean_ms=2, order="completion").batch(4)
+        with self.assertRaisesRegex(penstock.InvalidPipeline, '/stages/0/sleep/order: found `completion`, .*"deterministic": true'):
+            mixed.pipeline()
 
     def test_faults_are_reported_by_pointer(self) -> None:
         document = penstock.range(8).wasm("plane", order="random").batch(0)  # type: ignore[arg-type]

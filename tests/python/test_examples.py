@@ -38,15 +38,11 @@ class Examples(unittest.TestCase):
                 shutil.copy(photo, here / f"class-{place % 2}" / f"{place}.jpg")
             for name in ("notes.txt", "a.tif", "b.TIF", "list"):
                 (here / "class-0" / name).write_text("not a photo")
-            command: list[str | Path] = [sys.executable, TRAIN / "class_labels.py", here]
-            written = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=PATIENCE).stdout
             pipeline = penstock.Pipeline(TRAIN / "imagefolder.json", stores={"photos": here}, device="host")
             (batch,) = pipeline
             labels = dict(zip(batch.samples, batch["label"]))
-            self.assertEqual(
-                written.splitlines(),
-                [f"4 photos in {here}/labels.ndjson", "4 files omitted, since their suffix is not that of an image: .tif 2, no suffix 1, .txt 1"],
-            )
+            (left_out,) = pipeline.left_out["0:src"]
+            self.assertEqual((left_out["reason"], left_out["count"]), ("suffix", 4))
         self.assertEqual(labels, {"class-0/0.jpg": 0, "class-1/1.jpg": 1, "class-0/2.jpg": 0, "class-1/3.jpg": 1})
 
 
@@ -71,7 +67,7 @@ class Readme(unittest.TestCase):
         self.assertIn("# uint8, [32, 3, 224, 224]", loop)
 
     def test_the_packages_examples_run_in_order(self) -> None:
-        first, document, shares, resumed, continued, measured, streamed = blocks("runner/python/README.md", "python")
+        first, document, shares, resumed, continued, judged, measured, streamed = blocks("runner/python/README.md", "python")
         (commands,) = blocks("runner/python/README.md", "sh not-run: run by tests/python/test_examples.py")
         for needed in ("PyTorch and Lightning", "Ray", "Orbax"):
             for other in blocks("runner/python/README.md", f"python not-run: needs {needed}"):
@@ -88,6 +84,8 @@ class Readme(unittest.TestCase):
             "print('resumed', pipeline.epoch)",
             continued,
             "print('continued', rest)",
+            judged,
+            "print('judged', figures['penstock/samples/delivered'])",
             measured,
             streamed.replace("http://127.0.0.1:7700", server.url),
             "print('streamed', batch.size)",
@@ -109,6 +107,8 @@ class Readme(unittest.TestCase):
         self.assertIn("resumed 7", lines)
         # 48 photos, of which the first batch had eight.
         self.assertIn("continued 40", lines)
+        # The loop that was left after one batch of eight.
+        self.assertIn("judged 8", lines)
         self.assertEqual(lines[-1], "streamed 32")
 
     @contextmanager

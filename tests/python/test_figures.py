@@ -1,15 +1,21 @@
 """Figures, verdict and headspace of a pipeline."""
 
 import itertools
+import json
+import pickle
+import subprocess
 import threading
 import time
 import unittest
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import penstock
-from kit import planes, slow
+from kit import PATIENCE, clean, content, folder, plane_document, plane_stage, planes, slow, wanted
+from penstock._penstock import verdict_in_words
 
 
 class Figures(unittest.TestCase):
@@ -72,13 +78,142 @@ class Figures(unittest.TestCase):
         pipeline = planes(160, step_ms=4)
         for _ in pipeline:
             pass
-        self.assertIn("Data loading is the bottleneck: stage `1:sleep`", pipeline.verdict())
+        self.assertIn("Data loading is the bottleneck: stage `1:sleep`", str(pipeline.verdict()))
+        self.assertEqual((pipeline.verdict().kind, pipeline.verdict().limit), ("stage", "1:sleep"))
 
     def test_the_verdict_names_a_slow_loop(self) -> None:
         pipeline = planes(200)
         for _ in pipeline:
             time.sleep(0.02)
-        self.assertIn("data loading is not", pipeline.verdict())
+        self.assertIn("data loading is not", str(pipeline.verdict()))
+
+    def test_the_verdict_on_a_few_batches_states_how_many_there_were(self) -> None:
+        with planes(40_000) as pipeline:
+            batches = iter(pipeline)
+            for _ in range(10):
+                next(batches)
+            verdict = pipeline.verdict()
+        # On a busy machine, ten batches may take long enough for a verdict.
+        if verdict.kind == "too_little":
+            self.assertRegex(verdict.sentence, r"^Not warmed up yet: batches delivered so far: 10, in [\d.]+ ms\.$")
+        self.assertNotIn("nothing has been delivered", verdict.sentence)
+
+    def test_the_verdict_is_printed_as_in_the_report_of_the_command(self) -> None:
+        with folder() as here:
+            document = {**plane_document(160, step_ms=1), "consumer": {"simulate": {"step_ms": 10}}}
+            (here / "document.json").write_text(json.dumps(document))
+            (here / "plane.wasm").write_bytes(plane_stage())
+            command: list[str | Path] = [wanted("PENSTOCK"), "run", here / "document.json", f"--module=plane={here}/plane.wasm", f"--out={here}/out"]
+            ran = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=clean())
+            self.assertEqual(ran.returncode, 0, ran.stderr)
+            told = json.loads((here / "out/snapshot.json").read_text())["verdict"]
+        self.assertEqual(verdict_in_words(json.dumps(told)), ran.stdout.split("\n\n")[0])
+
+    def test_a_verdict_has_the_evidence_and_the_advice_of_the_run(self) -> None:
+        pipeline = planes(120, step_ms=1, threads=3, settings={"/stages/0/sleep/concurrency": 8})
+        for _ in pipeline:
+            time.sleep(0.02)
+        verdict, told = pipeline.verdict(), pipeline.stats()["verdict"]
+        self.assertEqual((verdict.kind, verdict.limit, verdict.sentence), ("consumer", "consumer", told["sentence"]))
+        self.assertEqual(list(verdict.evidence), told["evidence"])
+        self.assertEqual([(one.text, one.goal, one.gain) for one in verdict.advice], [(one["text"], one["goal"], None) for one in told["advice"]])
+        changes = [change for one in verdict.advice for change in one.changes]
+        self.assertEqual([(one.pointer, one.from_) for one in changes], [("/stages/0/sleep/concurrency", 8), ("/threads", 3)])
+        self.assertEqual([one.to for one in changes], [one["set"][0]["value"] for one in told["advice"][1:]])
+        lines = str(verdict).splitlines()
+        self.assertEqual(lines[0], verdict.sentence)
+        for line in (*verdict.evidence, *(f"{one.text} --set {one.changes[0].pointer}={one.changes[0].to}" for one in verdict.advice[1:])):
+            self.assertIn(f"  {line}", lines)
+        self.assertEqual(pickle.loads(pickle.dumps(verdict)), verdict)
+
+    def test_settings_that_the_document_omits_have_their_defaults(self) -> None:
+        pipeline = planes(8)
+        for _ in pipeline:
+            pass
+        run = pipeline._run
+        assert run is not None
+        pointers = ("/sink/queue", "/stages/0/wasm/order", "/stages/1/aggregate/size", "/stages/9")
+        self.assertEqual([run.setting(pointer) for pointer in pointers], ["3", '"completion"', "4", None])
+
+
+class Advice(unittest.TestCase):
+    def test_advice_that_is_applied_holds_for_the_next_loop(self) -> None:
+        pipeline = planes(120, step_ms=1, threads=3, settings={"/stages/0/sleep/concurrency": 8})
+        for _ in pipeline:
+            time.sleep(0.02)
+        savings = pipeline.verdict().advice[1:]
+        pipeline.apply(*savings)
+        self.assertEqual(pipeline.stats()["stages"][0]["concurrency"], 8, "the figures of the last run stay")
+        self.assertEqual(pipeline.verdict().advice[1:], savings)
+        again = pickle.loads(pickle.dumps(pipeline))
+        for one in (pipeline, again):
+            self.assertEqual({batch.epoch for batch in one}, {1})
+            self.assertEqual(one.stats()["stages"][0]["concurrency"], savings[0].changes[0].to)
+            self.assertEqual(one.stats()["threads"], savings[1].changes[0].to)
+
+    def test_advice_is_applied_between_loops(self) -> None:
+        pipeline = planes(40)
+        change = penstock.Change("/stages/1/aggregate/size", 4, 8)
+        advice = penstock.Advice("Larger batches.", "rate", (change,), None)
+        with pipeline:
+            batches = iter(pipeline)
+            next(batches)
+            with self.assertRaisesRegex(penstock.PenstockError, "still active.*`close\\(\\)`.*`apply`"):
+                pipeline.apply(advice)
+        self.assertEqual(len(pipeline), 10)
+        pipeline.apply(advice)
+        self.assertEqual(len(pipeline), 5)
+        self.assertEqual([batch.size for batch in pipeline], [8] * 5)
+
+    def test_a_loaded_state_stays_when_advice_is_applied(self) -> None:
+        for begun in (pipeline := planes(40, epoch=2)):
+            state = pipeline.state_dict()
+            break
+        again = planes(40)
+        again.load_state_dict(state)
+        again.apply(penstock.Advice("Shorter.", "saving", (penstock.Change("/sink/queue", 3, 1),), None))
+        rest = [*map(content, again)]
+        self.assertEqual([index for batch in rest for index in batch.indexes], list(range(4, 40)))
+        self.assertEqual({epoch for batch in rest for epoch in batch.epochs}, {begun.epoch})
+        self.assertEqual(again.stats()["queues"][-1]["capacity"], 1)
+
+    def test_advice_that_cannot_be_applied_changes_nothing(self) -> None:
+        pipeline = planes(40)
+        faster = penstock.Advice("Make the op faster.", "rate", (), None)
+        with self.assertRaisesRegex(penstock.PenstockError, "changes no setting of the document: Make the op faster."):
+            pipeline.apply(faster)
+        wrong = penstock.Advice("None.", "rate", (penstock.Change("/threads", 1, 0), penstock.Change("/sink/queue", 3, 5)), None)
+        with self.assertRaisesRegex(penstock.InvalidPipeline, "/threads"):
+            pipeline.apply(wrong)
+        self.assertEqual(len([*map(len, pipeline)]), 10)
+        self.assertEqual(pipeline.stats()["queues"][-1]["capacity"], 3)
+
+
+class Metrics(unittest.TestCase):
+    def test_the_figures_of_a_run_are_numbers_with_stable_names(self) -> None:
+        pipeline = planes(40, step_ms=1)
+        for _ in pipeline:
+            pass
+        found, stats = penstock.metrics(pipeline), pipeline.stats()
+        self.assertEqual({type(value) for value in found.values()}, {int, float})
+        queue = ("readiness", "starved", "items_per_s", "ave_put_time_s", "ave_get_time_s")
+        stage = ("busy", "thread_wait", "permit_wait", "blocked", "order_wait", "idle", "tasks_per_s", "ave_time_s", "p99_time_s", "failed_samples")
+        wanted_names = {"penstock/elapsed_s", "penstock/samples_per_s", "penstock/consumer_waited"}
+        wanted_names |= {f"penstock/samples/{name}" for name in stats["ledger"]["total"]}
+        wanted_names |= {f"penstock/queue/{part}/{name}" for part in ("0:src", "1:sleep", "2:plane", "3:aggregate", "4:collate", "5:sink") for name in queue}
+        # Only the number of tasks is known of a stage that only moves samples.
+        wanted_names |= {f"penstock/stage/{part}/{name}" for part in ("1:sleep", "2:plane", "4:collate") for name in stage}
+        own = {name for name in found if not name.startswith(("penstock/machine/", "penstock/stage/3:aggregate/"))}
+        self.assertEqual(own, wanted_names)
+        self.assertEqual(found["penstock/samples/delivered"], 40)
+        self.assertEqual(found["penstock/samples_per_s"], stats["samples_per_s"])
+        self.assertEqual(found["penstock/queue/1:sleep/starved"], stats["queues"][1]["starved"])
+        self.assertEqual(found["penstock/stage/1:sleep/busy"], stats["stages"][0]["task"]["shares"]["busy"])
+        self.assertGreater(found["penstock/machine/process_rss_bytes"], 1_000_000)
+
+    def test_there_are_no_metrics_before_the_first_iteration(self) -> None:
+        with self.assertRaisesRegex(penstock.PenstockError, "iterate"):
+            penstock.metrics(planes(8))
 
 
 class Headspace(unittest.TestCase):

@@ -12,8 +12,7 @@ use penstock_types::policy::StageKindName;
 use penstock_types::run::{FailureGroup, LabelsRecord, QueueRecord, RunSnapshot, RunState, StageRecord};
 use penstock_types::stats::SlotShares;
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
-use penstock_types::verdict::{Advice, Goal, Verdict, VerdictKind, VerdictSpan};
-use serde_json::Value;
+use penstock_types::verdict::{VerdictKind, VerdictSpan};
 
 use crate::text::{bracketed, count, dash, duration, paragraphs, percent, rate, warn};
 use crate::{COMPLETED, FAILED, STOPPED};
@@ -24,7 +23,7 @@ const MOST_FIELDS: usize = 20;
 /// Full text report of a run that has ended.
 pub(crate) fn report(snapshot: &RunSnapshot) -> String {
     let tables = [
-        snapshot.verdict.as_ref().map_or_else(String::new, verdict),
+        snapshot.verdict.as_ref().map_or_else(String::new, ToString::to_string),
         moves(&snapshot.verdicts),
         headline(snapshot),
         stages(&snapshot.stages),
@@ -102,31 +101,6 @@ pub(crate) fn exit_code(state: RunState, error: Option<&str>) -> u8 {
         RunState::Stopped => STOPPED,
         _ => FAILED,
     }
-}
-
-/// Formats the limit of the run, the evidence for it, and advice.
-fn verdict(verdict: &Verdict) -> String {
-    let mut lines = vec![verdict.sentence.clone()];
-    lines.extend(verdict.evidence.iter().map(|line| format!("  {line}")));
-    let (for_rate, for_saving): (Vec<&Advice>, Vec<_>) =
-        verdict.advice.iter().partition(|advice| advice.goal == Goal::Rate);
-    for (title, advice) in [("What would help:", for_rate), ("What could be saved:", for_saving)] {
-        if !advice.is_empty() {
-            lines.push(title.to_owned());
-            lines.extend(advice.into_iter().map(advice_line));
-        }
-    }
-    lines.join("\n")
-}
-
-fn advice_line(advice: &Advice) -> String {
-    let settings = advice.set.iter().map(|set| format!(" --set {}={}", set.pointer, bare(&set.value)));
-    format!("  {}{}", advice.text, settings.collect::<String>())
-}
-
-/// Formats a value for `--set`, which takes text without quotes.
-fn bare(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// Lists the limits of the run over time; empty if the limit did not change.

@@ -234,7 +234,8 @@ impl RunFacts {
         let machine = MachineReading::now().since(&self.machine);
         let (verdict, verdicts) = {
             let diagnosis = self.verdicts.lock();
-            (diagnosis.whole(&view.failures, machine.as_ref()), diagnosis.spans())
+            let sink = &view.queues.last().expect("each run has a sink").figures;
+            (diagnosis.whole_now(sink, &view.failures, machine.as_ref()), diagnosis.spans())
         };
         let digest = |guest: &StageFactory| guest.module().digest().to_owned();
         let modules = self.watched.guests.iter().map(|(stage, guest)| (stage.clone(), digest(guest)));

@@ -20,6 +20,7 @@ use penstock_types::resume::{MAX_TOKEN_BYTES, StartPoint, Token, TokenFault};
 use penstock_types::run::{RunSnapshot, RunState};
 use penstock_types::text::with_causes;
 use penstock_types::traversal::{Shard, Uneven};
+use penstock_types::verdict::Verdict;
 use penstock_wasm::{Compiler, Sandbox, SandboxSettings};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
@@ -45,7 +46,7 @@ pub(crate) struct Loader {
     home: Home,
     prepared: Prepared,
     /// Document of the runs, with defaults.
-    document: serde_json::Value,
+    document: Arc<serde_json::Value>,
     /// Same document as JSON without defaults: as given, with settings and `device` applied.
     written: String,
     /// Pool of host memory, reused from run to run.
@@ -65,6 +66,8 @@ pub(crate) struct Running {
     max_held: usize,
     /// Samples of the last batches that were returned, in order; settled once they are certain to be in the hands of the loop.
     recent: Mutex<VecDeque<Vec<Origin>>>,
+    /// Document of the run, with defaults.
+    document: Arc<serde_json::Value>,
     /// Place where the run began.
     start: Arc<StartPoint>,
     facts: RunFacts,
@@ -149,7 +152,7 @@ impl Loader {
         Ok(Self {
             home: Home::here(),
             prepared,
-            document: whole,
+            document: Arc::new(whole),
             written,
             memory: Pool::new(HostMemory),
             held: Held::default(),
@@ -249,6 +252,7 @@ impl Loader {
             held: self.held.clone(),
             max_held: self.max_held,
             recent: Mutex::default(),
+            document: self.document.clone(),
             start: run.start().clone(),
             facts: run.facts().clone(),
             waiting: Mutex::default(),
@@ -473,6 +477,11 @@ impl Running {
         serde_json::to_string(&snapshot).map_err(|error| PenstockError::new_err(error.to_string()))
     }
 
+    /// Value at a JSON pointer in the document of the run, with defaults, as JSON; `None` if there is none.
+    fn setting(&self, pointer: &str) -> Option<String> {
+        self.document.pointer(pointer).map(ToString::to_string)
+    }
+
     /// Takes back the last batch that was returned, which the loop has not got: its samples are not settled.
     fn take_back(&self) {
         let samples = locked(&self.recent).pop_back();
@@ -621,6 +630,14 @@ impl Drop for Running {
             });
         });
     }
+}
+
+/// Sentence, evidence and advice of a verdict, which is given as JSON, as in the report of a run.
+#[pyfunction]
+pub(crate) fn verdict_in_words(verdict: &str) -> PyResult<String> {
+    let verdict: Verdict =
+        serde_json::from_str(verdict).map_err(|error| PenstockError::new_err(error.to_string()))?;
+    Ok(verdict.to_string())
 }
 
 /// Computes the headspace from three rates in batches per second, as JSON, and describes the contradiction between them, if there

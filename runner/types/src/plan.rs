@@ -35,6 +35,8 @@ pub struct Plan {
     pub name: String,
     /// Seed of all randomness.
     pub seed: u64,
+    /// Set if the document keeps the order of the input in all stages.
+    pub deterministic: bool,
     /// Number of worker threads; `None` for the number of the machine's cores.
     pub threads: Option<u32>,
     /// Length of a measuring window.

@@ -60,6 +60,11 @@ pub struct Spec {
     /// Seed of all randomness: the same seed produces the same samples for any number of threads and ranks.
     #[serde(default)]
     pub seed: u64,
+    /// Keeps the order of the input in all stages, as `"order": "input"` in each does, so that a second run makes the same batches in
+    /// the same order. No stage may have `"order": "completion"` then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schemars(extend("default" = false))]
+    pub deterministic: bool,
     /// Worker threads, shared by the stages that compute; the number of the machine's cores when missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<Threads>,

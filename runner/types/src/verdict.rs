@@ -17,6 +17,8 @@ mod slots;
 mod tests;
 mod words;
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
@@ -159,6 +161,22 @@ impl Verdict {
         machine: Option<&MachineFigures>,
     ) -> Self {
         shape.measured(row, (is_warm, is_over), failures, machine, |measured| Self::of(shape, measured))
+    }
+}
+
+/// The sentence, the evidence and the advice, as in the report of a run.
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.sentence)?;
+        self.evidence.iter().try_for_each(|line| write!(f, "\n  {line}"))?;
+        for (goal, title) in [(Goal::Rate, "What would help:"), (Goal::Saving, "What could be saved:")] {
+            let mut advice = self.advice.iter().filter(|advice| advice.goal == goal).peekable();
+            if advice.peek().is_some() {
+                write!(f, "\n{title}")?;
+            }
+            advice.try_for_each(|advice| write!(f, "\n  {advice}"))?;
+        }
+        Ok(())
     }
 }
 

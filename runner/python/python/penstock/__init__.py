@@ -42,11 +42,14 @@ from penstock._parts import tar as tar
 from penstock._parts import tfrecord as tfrecord
 from penstock._parts import tsv as tsv
 from penstock._pipeline import Field, Pipeline, merge_states
+from penstock._verdict import Advice, Change, Verdict, metrics
 
 __all__ = [
+    "Advice",
     "Array",
     "Batch",
     "BatchesHeld",
+    "Change",
     "Document",
     "Field",
     "ForkError",
@@ -58,9 +61,11 @@ __all__ = [
     "Server",
     "Stream",
     "StreamError",
+    "Verdict",
     "connect",
     "headspace",
     "merge_states",
+    "metrics",
     "watch",
     "__version__",
 ]

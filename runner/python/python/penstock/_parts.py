@@ -586,6 +586,7 @@ class Document(Written):
         *,
         name: str = "pipeline",
         seed: int = 0,
+        deterministic: bool = False,
         threads: int | None = None,
         interval_s: float = 1.0,
         buffer_mib: int = 1024,
@@ -595,6 +596,8 @@ class Document(Written):
 
         name: Name of the pipeline.
         seed: Seed of all randomness: the same seed produces the same samples for any number of threads and ranks.
+        deterministic: Keeps the order of the input in all stages, as `"order": "input"` in each does, so that a second run makes the same
+            batches in the same order. No stage may have `"order": "completion"` then.
         threads: Worker threads, shared by the stages that compute; the number of the machine's cores when missing.
         interval_s: Length of a measuring window, in seconds.
         buffer_mib: Memory held between ops, in MiB: items in queues, results waiting for a queue, samples of incomplete batches, keys of

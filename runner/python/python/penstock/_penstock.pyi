@@ -24,6 +24,7 @@ __all__ = [
     "compile_module",
     "headspace_of",
     "main",
+    "verdict_in_words",
 ]
 
 __version__: str
@@ -243,6 +244,9 @@ class Running:
     def snapshot(self) -> str:
         """Figures of the run, as JSON."""
 
+    def setting(self, pointer: str) -> str | None:
+        """Value at a JSON pointer in the document of the run, with defaults, as JSON; `None` if there is none."""
+
     def take_back(self) -> None:
         """Takes back the last batch that was returned, which the loop has not got: its samples are not settled."""
 
@@ -286,6 +290,9 @@ def headspace_of(real: float, loader: float, consumer: float, snapshot: str) -> 
 
 def merge_states(states: Sequence[str]) -> str:
     """Merges the states of several ranks, each as JSON."""
+
+def verdict_in_words(verdict: str) -> str:
+    """Sentence, evidence and advice of a verdict, which is given as JSON, as in the report of a run."""
 
 def compile_module() -> int:
     """Compiles one module, read from standard input, in a child process. Returns the exit code."""

@@ -17,6 +17,7 @@ from penstock._document import AnyDocument, bytes_of, json_of
 from penstock._penstock import Batch, InvalidPipeline, PenstockError
 from penstock._ranks import WORKERS, Rank, Share, checked_rank, local_rank, rank_of_process, rank_of_torch, rank_of_worker, refuse_second_sharding
 from penstock._together import Agreement, Group, group_of
+from penstock._verdict import Advice, Verdict, verdict_of
 from penstock._whole import whole_number
 
 _LOGGER = logging.getLogger("penstock")
@@ -130,20 +131,20 @@ class Pipeline:
             changes["/threads"] = whole_number("threads", threads, 1)
         self._max_held = whole_number("max_held", max_held, 2)
         written = bytes_of(document)
-        self._loader = _penstock.Loader(
-            written,
-            settings=[(pointer, json_of(f"the setting `{pointer}`", value)) for pointer, value in changes.items()],
-            stores=[(name, os.fspath(what)) for name, what in _named("stores", stores, "./photos")],
-            links=_links(links),
-            modules=_named("modules", modules, "my_stage.wasm"),
-            device=device,
-            local_rank=local_rank(),
-            max_held=self._max_held,
-            keeps_letters=out is not None,
-            cache_dir=_cache(cache_dir),
-            interpreter=sys.executable or "",
-            library=_penstock.__file__,
-        )
+        self._options: dict[str, Any] = {
+            "stores": stores,
+            "links": links,
+            "modules": modules,
+            "uneven": uneven,
+            "ends": ends,
+            "workers": workers,
+            "device": device,
+            "max_held": max_held,
+            "out": out,
+            "cache_dir": cache_dir,
+        }
+        self._load(written, changes)
+        self._options["document"] = json.loads(written)
         #: Pass over the source with which the next iteration begins.
         self.epoch = whole_number("epoch", epoch, 0)
         self._run: _penstock.Running | None = None
@@ -153,25 +154,29 @@ class Pipeline:
         self._ends = ends
         self._group = group
         self._workers = workers
-        self._lengths: dict[Share | None, int | None] = {}
         self._fields: dict[str, Field] | None = None
         #: State from which the next iteration continues, as JSON, and true if it may belong to another pipeline.
         self._state: tuple[str, bool] | None = None
-        self._options = {
-            "document": json.loads(written),
-            "stores": stores,
-            "links": links,
-            "modules": modules,
-            "settings": settings,
-            "threads": threads,
-            "uneven": uneven,
-            "ends": ends,
-            "workers": workers,
-            "device": device,
-            "max_held": max_held,
-            "out": out,
-            "cache_dir": cache_dir,
-        }
+
+    def _load(self, document: bytes, settings: Mapping[str, Any]) -> None:
+        """Checks the pipeline with these settings, and uses it from the next run on."""
+        options = self._options
+        self._loader = _penstock.Loader(
+            document,
+            settings=[(pointer, json_of(f"the setting `{pointer}`", value)) for pointer, value in settings.items()],
+            stores=[(name, os.fspath(what)) for name, what in _named("stores", options["stores"], "./photos")],
+            links=_links(options["links"]),
+            modules=_named("modules", options["modules"], "my_stage.wasm"),
+            device=options["device"],
+            local_rank=local_rank(),
+            max_held=self._max_held,
+            keeps_letters=options["out"] is not None,
+            cache_dir=_cache(options["cache_dir"]),
+            interpreter=sys.executable or "",
+            library=_penstock.__file__,
+        )
+        options["settings"] = settings
+        self._lengths: dict[Share | None, int | None] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         rank = self._rank or rank_of_torch()
@@ -422,14 +427,36 @@ class Pipeline:
 
     def stats(self) -> dict[str, Any]:
         """Figures of the active run, or of the last one, in the form of `snapshot.json` of `penstock run`."""
+        return dict(json.loads(self._last_run().snapshot()))
+
+    def verdict(self) -> Verdict:
+        """Verdict on the active run, or on the last one, with evidence and advice. `print` shows the text with which the report of
+        `penstock run` begins.
+        """
+        return verdict_of(self._last_run())
+
+    def apply(self, *advice: Advice) -> None:
+        """Changes the settings of this pipeline as advised: `pipeline.apply(pipeline.verdict().advice[0])`. The next iteration uses them,
+        and goes on with the pass or the state that it would have begun with.
+
+        Raises PenstockError while an iteration is active, and for advice that changes no setting; InvalidPipeline if the changed pipeline
+        is invalid, and then nothing is changed.
+        """
+        if self._run is not None and not self._run.has_ended:
+            raise PenstockError(
+                "a loop over this pipeline is still active, and advice changes the next one: end it (leave it, or `close()` the pipeline) before "
+                "`apply`"
+            )
+        for one in advice:
+            if not one.changes:
+                raise PenstockError(f"the advice changes no setting of the document: {one.text}")
+        changes = {change.pointer: change.to for one in advice for change in one.changes}
+        self._load(bytes_of(self._options["document"]), {**self._options["settings"], **changes})
+
+    def _last_run(self) -> _penstock.Running:
         if self._run is None:
             raise PenstockError("there are no figures yet: iterate over the pipeline first")
-        return dict(json.loads(self._run.snapshot()))
-
-    def verdict(self) -> str:
-        """Verdict on the active run, or on the last one, in a sentence; empty if there is none."""
-        verdict = self.stats()["verdict"]
-        return "" if verdict is None else str(verdict["sentence"])
+        return self._run
 
     def _start(self, *, out: str | os.PathLike[str] | None = None, drained: bool = True, endless: bool = False) -> _penstock.Running:
         refuse_second_sharding(self._found_rank())

@@ -393,6 +393,9 @@ fn a_recipe_contains_exactly_the_settings_that_determine_the_batches() {
     let run = r#""name": "x", "threads": 3, "interval_s": 0.5, "buffer_mib": 1, "sink": {"queue": 9},"#;
     assert_eq!(files_plan(&document(run, 7)).recipe, one.recipe);
     assert_ne!(files_plan(&document("", 8)).recipe, one.recipe);
+    let fixed = files_plan(&document(r#""deterministic": true,"#, 7));
+    let ordered = document("", 7).replace(r#""concurrency": 2}"#, r#""concurrency": 2, "order": "input"}"#);
+    assert_eq!((fixed.unordered.len(), &fixed.recipe), (0, &files_plan(&ordered).recipe));
     assert_eq!(one.prefix, "train");
     // A stage with one task at a time keeps the order with any setting.
     assert_eq!(one.unordered.iter().map(Pointer::as_str).collect::<Vec<_>>(), ["/stages/3/sleep/order"]);

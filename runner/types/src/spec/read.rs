@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use super::reader::{Misread, Node, Step, pointer};
 use super::route::check_routes;
-use super::{MAX_STAGES, Name, Spec, parse};
+use super::{ELSE, MAX_STAGES, Name, Spec, parse};
 use crate::fault::{Pointer, SpecFault};
+use crate::policy::Order;
 
 /// Maximum number of faults reported at a time; any beyond it are reported by the next check.
 pub const MAX_FAULTS: usize = 100;
@@ -32,6 +33,11 @@ impl Spec {
             faults.push(SpecFault::new(Pointer::ROOT.key("stages"), message));
             stages.truncate(MAX_STAGES);
         }
+        if document.get("deterministic") == Some(&Value::Bool(true))
+            && let Some(stages) = document.get_mut("stages")
+        {
+            keep_order(stages, &Pointer::ROOT.key("stages"), &mut faults);
+        }
         read_all(document, faults, check_routes)
     }
 
@@ -40,6 +46,38 @@ impl Spec {
         let mut of_stages = Vec::new();
         self.visit(&mut |stage| of_stages.extend(stage.stores()));
         self.source.stores().into_iter().chain(of_stages).chain(self.consumer.store())
+    }
+}
+
+/// Adds `"order": "input"` to all stages of a list and of the paths in it. A stage with another order is a fault.
+fn keep_order(stages: &mut Value, place: &Pointer, faults: &mut Vec<SpecFault>) {
+    for (index, stage) in stages.as_array_mut().into_iter().flatten().enumerate() {
+        for (kind, members) in stage.as_object_mut().into_iter().flatten() {
+            let place = place.index(index).key(kind);
+            if let Some(module) = members.pointer_mut("/by/module") {
+                keep_order_of(module, &place.key("by").key("module"), faults);
+            }
+            for (path, stages) in
+                members.get_mut("paths").and_then(Value::as_object_mut).into_iter().flatten()
+            {
+                keep_order(stages, &place.key("paths").key(path), faults);
+            }
+            if let Some(stages) = members.get_mut(ELSE) {
+                keep_order(stages, &place.key(ELSE), faults);
+            }
+            if kind != "aggregate" && kind != "disaggregate" {
+                keep_order_of(members, &place, faults);
+            }
+        }
+    }
+}
+
+fn keep_order_of(stage: &mut Value, place: &Pointer, faults: &mut Vec<SpecFault>) {
+    let Some(members) = stage.as_object_mut() else { return };
+    let order = members.entry("order").or_insert_with(|| json!(Order::Input));
+    if *order == json!(Order::Completion) && faults.len() < MAX_FAULTS {
+        let found = "found `completion`, but the document has `\"deterministic\": true`, which keeps the order of the input";
+        faults.push(SpecFault::new(place.key("order"), found).hint("remove one of the two"));
     }
 }
 

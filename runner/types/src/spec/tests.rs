@@ -105,6 +105,65 @@ fn modules_and_stores_in_the_paths_of_a_route_are_found() {
 }
 
 #[test]
+fn a_deterministic_document_keeps_the_order_of_the_input_in_all_stages() {
+    let document = |is_written: bool| {
+        let stage = |mut members: Value| {
+            if is_written {
+                members["order"] = json!("input");
+            }
+            members
+        };
+        json!({
+            "deterministic": true,
+            "source": {"list": {"store": "photos"}},
+            "stages": [
+                {"fetch": stage(json!({}))},
+                {"route": stage(json!({"by": {"module": stage(json!({"module": "by"}))}, "paths": {
+                    "a": [{"sleep": stage(json!({"mean_ms": 1}))}]
+                }, "else": [{"wasm": stage(json!({"module": "m", "params": {"order": "completion"}}))}]}))},
+                {"aggregate": {"size": 8}}, {"collate": stage(json!({}))}, {"transfer": stage(json!({}))},
+                {"disaggregate": {}},
+            ],
+        })
+    };
+    let spec = Spec::from_value(document(false)).unwrap();
+    assert_eq!(spec, Spec::from_value(document(true)).unwrap());
+    // The document with all defaults means the same.
+    assert_eq!(spec, Spec::from_value(serde_json::to_value(&spec).unwrap()).unwrap());
+    let mut other = document(false);
+    other["deterministic"] = json!(false);
+    assert_ne!(spec, Spec::from_value(other).unwrap());
+}
+
+#[test]
+fn a_deterministic_document_refuses_stages_with_another_order() {
+    let told = faults(
+        r#"{"deterministic": true, "source": {"range": {"count": 1}}, "stages": [
+            {"sleep": {"mean_ms": 1, "order": "completion"}}, {"sleep": {"order": "inpt"}},
+            {"route": {"by": {"module": {"module": "m", "order": "completion"}}, "order": "completion", "paths": {
+                "a/b": [], "a": [{"sleep": {"mean_ms": 1, "order": "completion"}}]
+            }, "else": [{"fetch": {"order": "completion"}}]}}
+        ]}"#,
+    );
+    let places = told.lines().filter(|line| line.ends_with(
+        "/order: found `completion`, but the document has `\"deterministic\": true`, which keeps the order of the input; remove one of the two"
+    ));
+    let places: Vec<&str> = places.map(|line| &line[..line.find(": ").unwrap()]).collect();
+    let expected = [
+        "/stages/0/sleep/order",
+        "/stages/2/route/by/module/order",
+        "/stages/2/route/paths/a/0/sleep/order",
+        "/stages/2/route/else/0/fetch/order",
+        "/stages/2/route/order",
+    ];
+    assert_eq!(places, expected);
+    assert!(told.contains("/stages/1/sleep/order: unknown word `inpt`"), "{told}");
+    assert!(
+        faults(r#"{"deterministic": 1, "source": {"range": {"count": 1}}}"#).starts_with("/deterministic: ")
+    );
+}
+
+#[test]
 fn all_faults_of_a_document_are_reported_at_once() {
     insta::assert_snapshot!(faults(
         r#"{
@@ -607,6 +666,7 @@ fn spec() -> impl Strategy<Value = Spec> {
                 Spec {
                     name,
                     seed,
+                    deterministic: false,
                     threads: threads.map(|threads| Threads::new(threads).unwrap()),
                     interval_s: IntervalS::new(interval).unwrap(),
                     buffer_mib: BufferMib::new(buffer).unwrap(),

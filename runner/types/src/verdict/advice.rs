@@ -1,3 +1,5 @@
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -47,6 +49,17 @@ pub struct Setting {
     pub value: Value,
 }
 
+/// The text, with each setting as a flag of the command, which takes text without quotes.
+impl fmt::Display for Advice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)?;
+        self.set.iter().try_for_each(|Setting { pointer, value }| match value {
+            Value::String(text) => write!(f, " --set {pointer}={text}"),
+            value => write!(f, " --set {pointer}={value}"),
+        })
+    }
+}
+
 pub(super) fn advice(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -> Vec<Advice> {
     match kind {
         VerdictKind::Consumer => {
@@ -63,7 +76,8 @@ pub(super) fn advice(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -
         }
         VerdictKind::Variance => deeper(look, limit).into_iter().chain(savings(look)).collect(),
         VerdictKind::Stage | VerdictKind::Storage => {
-            let out_of_order = look.stage(limit).and_then(|(stage, slots)| completion_order(stage, slots));
+            let stage = look.stage(limit).filter(|_| !look.shape.deterministic);
+            let out_of_order = stage.and_then(|(stage, slots)| completion_order(stage, slots));
             out_of_order
                 .into_iter()
                 .chain(full(look).filter(|_| is_on_thread(look, limit)).or_else(|| wider(look, limit)))

@@ -8,7 +8,7 @@ use super::{Measured, PipelineShape, Verdict, VerdictKind, VerdictSpan, words};
 use crate::machine::MachineFigures;
 use crate::run::FailureGroup;
 use crate::series::Row;
-use crate::stats::{BookRow, QueueSums, TaskSums};
+use crate::stats::{BookRow, QueueFigures, QueueSums, TaskSums};
 
 /// Minimum length of a window with at least [`WINDOW_ITEMS`] items, in nanoseconds.
 const WINDOW: u64 = 1_000_000_000;
@@ -127,6 +127,23 @@ impl Diagnosis {
             return warm;
         }
         self.verdict(&self.all(), false, failures, machine)
+    }
+
+    /// Same as [`Self::whole`], with the figures of the sink queue at this moment. The sums end up to an interval earlier, so a run that
+    /// has just begun may have delivered items that they lack.
+    pub fn whole_now(
+        &self,
+        sink: &QueueFigures,
+        failures: &[FailureGroup],
+        machine: Option<&MachineFigures>,
+    ) -> Verdict {
+        let mut whole = self.whole(failures, machine);
+        if whole.kind == VerdictKind::TooLittle {
+            let unit = &self.shape.unit;
+            whole.sentence = words::too_little(unit, sink.num_items, sink.elapsed_s, self.is_over);
+            whole.to_s = whole.to_s.max(sink.elapsed_s);
+        }
+        whole
     }
 
     /// Spans of verdicts, oldest first, without gaps; at most the last hundred. The last one may continue.

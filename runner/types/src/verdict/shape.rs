@@ -26,6 +26,9 @@ pub struct PipelineShape {
     pub(super) threads: u32,
     /// Cores of the machine; `None` when they are not known.
     pub(super) cores: Option<u32>,
+    /// Set if the document keeps the order of the input in all stages.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) deterministic: bool,
     /// Set if the consumer drops items at once, so that it always waits.
     pub(super) discards: bool,
     /// Unit of the sink queue's items, in the plural.
@@ -103,6 +106,7 @@ impl PipelineShape {
             stages: stages.map(|(index, stage)| StageTraits::of(stage, plan.flow_into(index))).collect(),
             threads,
             cores,
+            deterministic: plan.deterministic,
             discards: matches!(plan.consumer, ConsumerPlan::Discard),
             unit: if plan.flow().unit == Unit::Samples { SAMPLES } else { "batches" }.into(),
             sink_queue: plan.sink.queue.get() as usize,

@@ -326,6 +326,9 @@ fn results_that_wait_for_the_order_hold_slots_but_not_behind_a_full_queue() {
     assert_eq!(found(&verdict), (VerdictKind::Stage, Some("1:decode")));
     let order = Setting { pointer: shape.stages[0].place.key("order"), value: json!("completion") };
     assert_eq!(verdict.advice[0].set, [order]);
+    // A document that is to give the same batches in each run keeps the order.
+    let fixed = judged(&PipelineShape { deterministic: true, ..shape }, &run);
+    assert!(!fixed.advice.iter().flat_map(|advice| &advice.set).any(|set| set.value == json!("completion")));
 }
 
 #[test]
@@ -339,6 +342,10 @@ fn tasks_that_wait_for_threads_make_the_threads_the_limit() {
     starve(&mut run.1, [0.0, 0.3, 1.0, 0.5]);
     let verdict = judged(&shape, &run);
     assert_eq!(found(&verdict), (VerdictKind::Threads, Some("1:a")));
+    let block = verdict.to_string();
+    assert!(block.starts_with(&format!("{}\n  {}\n", verdict.sentence, verdict.evidence[0])), "{block}");
+    let advised = format!("\nWhat would help:\n  {} --set /threads=10", verdict.advice[0].text);
+    assert!(block.contains(&advised), "{block}");
     let threads = verdict.threads.unwrap();
     assert_eq!((threads.threads, threads.busy, threads.least), (4, 4.0, 4));
     // Twice the rate keeps 8 threads busy; with a reserve of half the square root of 8, rounded up, 10 threads are advised.
@@ -610,7 +617,7 @@ fn little_or_nothing_delivered_is_not_judged() {
     };
     assert_eq!(told(0, 30.0, false), "Not warmed up yet: nothing has been delivered.");
     assert_eq!(told(0, 30.0, true), "Nothing was delivered.");
-    assert_eq!(told(3, 2.0, false), "Not warmed up yet: samples delivered so far: 3.");
+    assert_eq!(told(3, 2.0, false), "Not warmed up yet: samples delivered so far: 3, in 2.0 sec.");
     assert_eq!(told(3, 2.0, true), "Too few samples were delivered for a verdict: 3.");
     assert!(told(8, 2.0, true).starts_with("The consumer is the limit"));
     assert!(told(3, 12.0, true).starts_with("The consumer is the limit"), "few items, but enough time");

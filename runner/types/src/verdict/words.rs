@@ -78,7 +78,11 @@ pub(super) fn sentence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>)
         VerdictKind::NothingWaits => {
             format!("Nothing is the limit: the consumer gets {rate} and waits {} for each item.", waits(look))
         }
-        VerdictKind::TooLittle => too_little(look),
+        VerdictKind::TooLittle => {
+            let sink = look.measured.queues.last();
+            let (items, elapsed_s) = sink.map_or((0, 0.0), |sink| (sink.num_items, sink.elapsed_s));
+            too_little(&look.shape.unit, items, elapsed_s, look.measured.is_over)
+        }
     }
 }
 
@@ -178,14 +182,19 @@ fn permits(look: &Look<'_>, limit: Option<Limit>) -> Option<String> {
     ))
 }
 
-fn too_little(look: &Look<'_>) -> String {
-    let delivered = look.measured.queues.last().map_or(0, |sink| sink.num_items);
-    let unit = &look.shape.unit;
-    match (delivered, look.measured.is_over) {
+/// States how many items were delivered in a time that is too short for a verdict.
+pub(super) fn too_little(unit: &str, delivered: u64, elapsed_s: f64, is_over: bool) -> String {
+    match (delivered, is_over) {
         (0, true) => "Nothing was delivered.".to_owned(),
         (0, false) => "Not warmed up yet: nothing has been delivered.".to_owned(),
         (some, true) => format!("Too few {unit} were delivered for a verdict: {}.", count(some)),
-        (some, false) => format!("Not warmed up yet: {unit} delivered so far: {}.", count(some)),
+        (some, false) => {
+            format!(
+                "Not warmed up yet: {unit} delivered so far: {}, in {}.",
+                count(some),
+                duration(elapsed_s)
+            )
+        }
     }
 }
 

@@ -120,6 +120,17 @@ fn warm_up_does_not_count_against_loading() {
 }
 
 #[test]
+fn before_a_verdict_the_items_of_this_moment_are_stated_not_those_of_the_last_sums() {
+    let diagnosis = run();
+    let sink = QueueRow { elapsed: 41_000_000, puts: 10, gets: 10, ..QueueRow::default() }.figures(3);
+    let whole = diagnosis.whole_now(&sink, &[], None);
+    assert_eq!((whole.kind, whole.to_s), (VerdictKind::TooLittle, 0.041));
+    assert_eq!(whole.sentence, "Not warmed up yet: samples delivered so far: 10, in 41.0 ms.");
+    let diagnosis = warm();
+    assert_eq!(diagnosis.whole_now(&sink, &[], None), diagnosis.whole(&[], None));
+}
+
+#[test]
 fn a_run_without_a_complete_window_gets_one_verdict_for_all_of_it() {
     let mut diagnosis = run();
     let (stages, queues) = sums(Phase::First);
