@@ -348,6 +348,11 @@ soak: TIME := 3600
 soak: guests ## Load a server steadily for TIME seconds; draw what it uses, and fail where that grows
 	TIME=$(TIME) cargo test --locked $(ALL) --test chaos -- soak --exact --ignored --nocapture
 
+.PHONY: worst
+worst: TIME := 600
+worst: guests build ## Let one client do its worst on a server for TIME seconds; fail where another client or the memory suffers
+	python3 tests/worst/main.py --penstock $(PENSTOCK) --modules $(GUEST_DIR) --time $(TIME)
+
 .PHONY: deny
 deny: ## Check licences, sources and bans of all dependencies (needs cargo-deny; installed if missing)
 	@command -v cargo-deny >/dev/null || cargo install --locked cargo-deny

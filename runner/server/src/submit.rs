@@ -27,6 +27,7 @@ use crate::runs::{Runs, apart, turn};
 use crate::turns::Place;
 use crate::wire::{ModuleVersion, RunSpec, Submission, Submitted, ValidStage, Validation};
 use crate::work::Job;
+use crate::workshop::Workshop;
 use penstock_pipeline::{Context, NamedModules, Outlets, Prepared, StdModule, prepare, shape_of};
 
 /// Maximum length of an `Idempotency-Key`, in bytes.
@@ -46,7 +47,16 @@ const STOP: Duration = Duration::from_secs(3);
 enum Origin {
     Submitted,
     CloneOf(RunId),
-    Resumes(RunId),
+    Resumes(Continued),
+}
+
+/// Run that a new one continues from its last state.
+#[derive(Clone)]
+struct Continued {
+    id: RunId,
+    has_completed: bool,
+    /// Set if differences of modules and data are ignored.
+    force: bool,
 }
 
 pub(crate) struct Checked {
@@ -58,6 +68,9 @@ pub(crate) struct Checked {
     layout: Layout,
     /// Modules as `name@version`, in the order of stages.
     names: Vec<String>,
+    /// State from which the run begins, if it continues another one. A waiting run holds neither the text nor the parsed state, which
+    /// takes several times as much memory: both are read again when the run starts.
+    begins_at: Option<String>,
 }
 
 impl Runs {
@@ -115,7 +128,7 @@ impl Runs {
 
     /// Registers a new run of the document of a run; the names of modules are resolved again.
     pub async fn clone_run(&self, id: &RunId) -> Result<RunDetail, RunsError> {
-        let (checked, for_s) = self.check_again(id).await?;
+        let (checked, for_s) = self.check_again(id, None).await?;
         let origin = Origin::CloneOf(id.clone());
         let (known, live) = self.register(checked, (for_s, Tags::default()), None, origin).await?;
         Ok(self.submitted(known, &live).await?.run)
@@ -128,24 +141,10 @@ impl Runs {
         if !ended_as.is_over() || self.live(id).is_some() {
             return Err(RunsError::Conflict("the run has not ended; stop it first".to_owned()));
         }
-        let own = id.clone();
-        let refused = |why: &str| RunsError::Conflict(format!("the run cannot be resumed: {why}"));
-        let state = match self.history().read(move |connection| runs::state(connection, &own)).await? {
-            Some(Some(state)) => Ok(state),
-            Some(None) if ended_as == RunState::Completed => {
-                Err("it has completed, and nothing is left to do")
-            }
-            Some(None) => Err("its state was too large to be kept; clone it instead"),
-            None => Err("it never started, or an earlier version of the server ran it; clone it instead"),
-        };
-        let state = state.map_err(refused)?;
-        let (mut checked, for_s) = self.check_again(id).await?;
-        let resumed = Token::read(state.as_bytes()).and_then(|state| checked.prepared.resume(state, force));
-        resumed.map_err(|fault| match fault {
-            TokenFault::Differs(parts) => RunsError::Differs(parts),
-            fault => refused(&fault.to_string()),
-        })?;
-        let (known, live) = self.register(checked, (for_s, tags), None, Origin::Resumes(id.clone())).await?;
+        let has_completed = ended_as == RunState::Completed;
+        let continued = Continued { id: id.clone(), has_completed, force };
+        let (checked, for_s) = self.check_again(id, Some(continued.clone())).await?;
+        let (known, live) = self.register(checked, (for_s, tags), None, Origin::Resumes(continued)).await?;
         Ok(self.submitted(known, &live).await?.run)
     }
 
@@ -223,13 +222,12 @@ impl Runs {
         origin: Origin,
     ) -> Result<(KnownSubmission, Arc<LiveRun>), RunsError> {
         let (place, open) = self.places()?;
-        let (cloned_from, resumes, begins_at) = match origin {
-            Origin::Submitted => (None, None, None),
-            Origin::CloneOf(run) => (Some(run), None, None),
-            // Kept from the start: the run can be resumed although it may never begin.
-            Origin::Resumes(run) => (None, Some(run), Some(checked.prepared.fresh_state().to_json())),
+        let (cloned_from, resumes, is_forced) = match origin {
+            Origin::Submitted => (None, None, false),
+            Origin::CloneOf(run) => (Some(run), None, false),
+            Origin::Resumes(Continued { id, force, .. }) => (None, Some(id), force),
         };
-        let state_bytes = begins_at.as_ref().map_or(0, String::len);
+        let state_bytes = checked.begins_at.as_ref().map_or(0, String::len);
         self.0.workshop.take_room(RUN_BYTES + (checked.spec.len() + state_bytes) as u64)?;
         let registered = Registered {
             summary: RunSummary {
@@ -246,20 +244,20 @@ impl Runs {
             for_s,
             cloned_from,
             resumes,
-            begins_at,
         };
         let parts = &self.0;
         let live = LiveRun::new(registered, parts.feed.clone(), self.history().clone(), parts.totals.clone());
         let live = Arc::new(live);
         let time = for_s.map(Duration::from_secs_f64);
-        let job = Job { prepared: checked.prepared, spec: checked.spec, time };
+        let job = Job { prepared: checked.prepared, spec: checked.spec, time, is_forced };
         let (client, cost, run) = (self.client().clone(), checked.cost, live.clone());
         let join = Message::Join(Box::new(Waiting { client, cost, run, job, place, open }));
         let (own, spec, messages) = (live.clone(), checked.sent, parts.messages.clone());
+        let begins_at = checked.begins_at;
         // The insertion and the message are one piece of work, because the future may be dropped between two awaits.
         let known = self.history().work(move |connection| {
             let known = transact(connection, |transaction| {
-                runs::insert(transaction, &own.registered, &spec, repeat.as_ref())
+                runs::insert(transaction, &own.registered, &spec, begins_at.as_deref(), repeat.as_ref())
             })?;
             if known == KnownSubmission::No
                 && let Err(error) = messages.try_send(join)
@@ -334,11 +332,16 @@ impl Runs {
     /// Checks a document on a separate thread rather than on a reader of the history, because it evaluates schemas of uploaded
     /// modules. The work is bounded in size, and stops early if the future is dropped.
     pub(crate) async fn check(&self, bytes: Bytes) -> Result<Checked, RunsError> {
+        self.check_from(bytes, None).await
+    }
+
+    /// The same for the document of a run that continues another one, whose state is checked, too.
+    async fn check_from(&self, bytes: Bytes, continued: Option<Continued>) -> Result<Checked, RunsError> {
         let turn = turn(&self.0.checks, self.client(), "checks of documents").await?;
         let waited = Waited(StopFlag::default());
         let (workshop, budget, bounds) = (self.0.workshop.clone(), self.0.budget, self.0.bounds);
         let (stores, left) = (self.allowed_stores().clone(), waited.0.clone());
-        let (document, spec, prepared, resolved) = apart(self, move || {
+        let (document, spec, prepared, resolved, begins_at) = apart(self, move || {
             // The permit is held until the work has ended, even if the client has disconnected.
             let _turn = turn;
             let go_on = || if left.is_set() { Err(RunsError::Closed) } else { Ok(()) };
@@ -366,7 +369,9 @@ impl Runs {
                 bounds: &admit,
             };
             let prepared = prepare(&spec, &context).map_err(RunsError::invalid)?;
-            Ok((document, spec, prepared, resolved))
+            go_on()?;
+            let begins_at = continued.map(|continued| continued.state(&workshop, &prepared)).transpose()?;
+            Ok((document, spec, prepared, resolved, begins_at))
         })
         .await?;
         // The sizes of assets are requested from stores only if the document has no other faults.
@@ -390,16 +395,21 @@ impl Runs {
             layout: Layout::of(&prepared.plan, shape_of(&prepared.plan, self.allowed_stores())),
             names: guests().filter_map(|(_, wasm)| resolved.versions.get(&wasm.module).cloned()).collect(),
             prepared,
+            begins_at,
         })
     }
 
     /// Checks the document of a run again; also returns the `for_s` of its submission.
-    async fn check_again(&self, id: &RunId) -> Result<(Checked, Option<f64>), RunsError> {
+    async fn check_again(
+        &self,
+        id: &RunId,
+        continued: Option<Continued>,
+    ) -> Result<(Checked, Option<f64>), RunsError> {
         let (stored, for_s) = self.stored_document(id).await?;
         // The document is held as text while this request waits for a permit, because a JSON tree takes more memory.
         let document = Bytes::from(stored.document.to_string());
         drop(stored);
-        Ok((self.check(document).await?, for_s))
+        Ok((self.check_from(document, continued).await?, for_s))
     }
 
     /// Total size of the assets of a document, in MiB; an asset whose size a store does not report counts as empty.
@@ -429,6 +439,31 @@ impl Runs {
         let own = id.clone();
         let found = self.history().read(move |connection| runs::document(connection, &own)).await?;
         found.ok_or_else(|| RunsError::not_found("run", id))
+    }
+}
+
+impl Continued {
+    /// State with which a run of this pipeline begins, as text. Its size is chosen by the client, so it is read and made only on a
+    /// thread that may block, and by few requests at a time.
+    fn state(self, workshop: &Workshop, prepared: &Prepared<()>) -> Result<String, RunsError> {
+        let refused = |why: &str| RunsError::Conflict(format!("the run cannot be resumed: {why}"));
+        let stored = workshop.history.read_blocking(|connection| runs::state(connection, &self.id))?;
+        let state = match stored {
+            Some(Some(state)) => Ok(state),
+            Some(None) if self.has_completed => Err("it has completed, and nothing is left to do"),
+            Some(None) => Err("its state was too large to be kept; clone it instead"),
+            None => Err("it never started, or an earlier version of the server ran it; clone it instead"),
+        };
+        let state = state.map_err(refused)?;
+        let mut resumed = prepared.clone();
+        let done = Token::read(state.as_bytes()).and_then(|state| resumed.resume(state, self.force));
+        done.map_err(|fault| match fault {
+            TokenFault::Differs(parts) => RunsError::Differs(parts),
+            fault => refused(&fault.to_string()),
+        })?;
+        drop(state);
+        // Kept from the start: the run can be resumed although it may never begin.
+        Ok(resumed.fresh_state().to_json())
     }
 }
 

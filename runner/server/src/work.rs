@@ -9,12 +9,14 @@ use penstock_engine::running::StopReason;
 use penstock_pipeline::{Ended, OutputError, OutputFolder, Prepared, Run, RunEnds, StartError};
 use penstock_stream::OpenStreamError;
 use penstock_types::plan::ConsumerPlan;
+use penstock_types::resume::{Token, TokenFault};
 use penstock_types::run::RunState;
 use penstock_types::text::with_causes;
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::RunsError;
 use crate::fair::ClientId;
+use crate::history::{HistoryError, runs};
 use crate::live::{LiveObserver, LiveRun};
 use crate::workshop::{LoadError, Workshop};
 
@@ -33,6 +35,8 @@ pub(crate) struct Job {
     pub(crate) spec: String,
     /// Time after which the run ends as completed.
     pub(crate) time: Option<Duration>,
+    /// Set if the run continues another one whatever differs.
+    pub(crate) is_forced: bool,
 }
 
 /// Reason why a registered run cannot start.
@@ -42,6 +46,10 @@ enum RunStartError {
     Module { written: String, source: LoadError },
     #[error(transparent)]
     Turn(#[from] RunsError),
+    #[error("cannot read the state from which the run begins")]
+    State(#[from] HistoryError),
+    #[error(transparent)]
+    Token(#[from] TokenFault),
     #[error("{}", too_long(*.0))]
     TooLong(Duration),
     #[error(transparent)]
@@ -107,8 +115,15 @@ fn start(
     limit: Option<TimeLimit>,
 ) -> Result<Option<Run>, RunStartError> {
     let mut stop = live.stop_wanted();
+    let mut prepared = job.prepared.clone();
+    if live.registered.resumes.is_some() {
+        let stored = workshop.history.read_blocking(|connection| runs::state(connection, live.id()))?;
+        let missing = || HistoryError::Damaged("the state of a waiting run is missing".to_owned());
+        let state = stored.flatten().ok_or_else(missing)?;
+        prepared.resume(Token::read(state.as_bytes())?, job.is_forced)?;
+    }
     // If the run is stopped while its modules are loaded, loading ends with `Err(None)`, an error without a reason.
-    let loaded = job.prepared.clone().load(|wasm| {
+    let loaded = prepared.load(|wasm| {
         let stopped = pin!(stop.wait_for(|stop| *stop));
         let place = pin!(workshop.compile_place(&wasm.digest, client, COMPILE_TURN));
         // The permit is held until the module is loaded.

@@ -36,8 +36,6 @@ pub(crate) struct Registered {
     pub(crate) for_s: Option<f64>,
     pub(crate) cloned_from: Option<RunId>,
     pub(crate) resumes: Option<RunId>,
-    /// State from which the run begins, if it resumes another.
-    pub(crate) begins_at: Option<String>,
 }
 
 /// `Idempotency-Key` of a submission, and the digest of the request. Keys of different tokens are different.
@@ -119,10 +117,12 @@ pub(crate) fn now() -> String {
     humantime::format_rfc3339_millis(std::time::SystemTime::now()).to_string()
 }
 
+/// Stores a submitted run, with the state from which it begins if it resumes another one.
 pub(crate) fn insert(
     transaction: &Transaction<'_>,
     run: &Registered,
     spec: &RunSpec,
+    begins_at: Option<&str>,
     repeat: Option<&Repeat>,
 ) -> Result<KnownSubmission, HistoryError> {
     let summary = &run.summary;
@@ -161,8 +161,8 @@ pub(crate) fn insert(
         let insert = "INSERT OR IGNORE INTO run_modules (run, digest) VALUES (?1, ?2)";
         transaction.execute(insert, [&*summary.id, digest])?;
     }
-    if run.begins_at.is_some() {
-        write_state(transaction, &summary.id, run.begins_at.as_deref())?;
+    if begins_at.is_some() {
+        write_state(transaction, &summary.id, begins_at)?;
     }
     Ok(KnownSubmission::No)
 }

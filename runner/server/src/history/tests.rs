@@ -54,7 +54,6 @@ fn registered() -> (Registered, RunSpec) {
         for_s: None,
         cloned_from: None,
         resumes: None,
-        begins_at: None,
     };
     (run, RunSpec { document: json!({}), modules: BTreeMap::new() })
 }
@@ -119,7 +118,7 @@ fn recorded(hours: u64) -> (tempfile::TempDir, Connection) {
     super::configure(&connection).unwrap();
     schema::migrate(&mut connection).unwrap();
     let (run, spec) = registered();
-    transact(&mut connection, |transaction| insert(transaction, &run, &spec, None)).unwrap();
+    transact(&mut connection, |transaction| insert(transaction, &run, &spec, None, None)).unwrap();
     let buffer = RowBuffer::new(&layout());
     let quarters = hours * HOUR / QUARTER;
     for quarter in 0..quarters {
@@ -358,7 +357,7 @@ fn what_is_written_of_a_run_is_made_before_its_turn_comes() {
     let live = Arc::new(LiveRun::new(run, Feed::new(), history.clone(), Arc::default()));
     let own = live.clone();
     let insert = move |connection: &mut Connection| {
-        transact(connection, |work| insert(work, &own.registered, &spec, None))
+        transact(connection, |work| insert(work, &own.registered, &spec, None, None))
     };
     history.work_blocking(insert).unwrap();
     let (go_on, waits) = std::sync::mpsc::sync_channel::<()>(0);

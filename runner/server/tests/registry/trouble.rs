@@ -5,7 +5,7 @@ use std::fs;
 use penstock_server::{Event, RunQuery, SeriesQuery};
 use penstock_types::run::RunState;
 use rusqlite::Connection;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{
     Kind, PATIENCE, end_of, event, guest, open, stores, submission, submit, try_open, until, upload,
@@ -165,4 +165,40 @@ async fn one_damaged_row_does_not_affect_others() {
     let modules = runs.modules(Default::default()).await.unwrap().items;
     let uploaded = modules.iter().filter(|module| module.latest.uploaded_at.is_some());
     assert_eq!(uploaded.map(|module| module.name.as_str()).collect::<Vec<_>>(), ["carrying"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiting_run_holds_no_state_and_reads_it_when_it_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let runs = open(&data, stores(folder.path()));
+    let document = json!({
+        "threads": 4, "source": { "range": { "count": 1_000 } }, "stages": [{ "sleep": { "mean_ms": 5 } }]
+    });
+    let first = submit(&runs, &document).await.summary.id;
+    until(&runs, &first, |run| run.summary.samples.is_some_and(|samples| samples > 0)).await;
+    runs.stop(&first).await.unwrap();
+    for is_damaged in [false, true] {
+        // All threads of the budget.
+        let other = submit(&runs, &document).await.summary.id;
+        let resumed = runs.resume(&first, false).await.unwrap();
+        assert_eq!((resumed.summary.state, resumed.waiting.is_some()), (RunState::Queued, true));
+        let id = resumed.summary.id;
+        let history = Connection::open(data.join("penstock.sqlite")).unwrap();
+        let read = "SELECT state FROM resume_states WHERE run = ?1";
+        let text: String = history.query_row(read, [&*id], |row| row.get(0)).unwrap();
+        let mut state: Value = serde_json::from_str(&text).unwrap();
+        state["ranks"]["0"]["epochs"] =
+            json!([{ "epoch": 0, "frontier": if is_damaged { 1_001 } else { 990 } }]);
+        let write = "UPDATE resume_states SET state = ?2 WHERE run = ?1";
+        history.execute(write, [&*id, &state.to_string()]).unwrap();
+        runs.stop(&other).await.unwrap();
+        let run = end_of(&runs, &id).await.summary;
+        if is_damaged {
+            let error = run.error.unwrap();
+            assert!(error.starts_with("the state is damaged: rank 0 of 1 has settled 1001"), "{error}");
+        } else {
+            assert_eq!((run.state, run.samples), (RunState::Completed, Some(10)));
+        }
+    }
 }
