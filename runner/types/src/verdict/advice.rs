@@ -66,7 +66,7 @@ pub(super) fn advice(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -
             let out_of_order = look.stage(limit).and_then(|(stage, slots)| completion_order(stage, slots));
             out_of_order
                 .into_iter()
-                .chain(full(look).or_else(|| wider(look)))
+                .chain(full(look).or_else(|| wider(look, limit)))
                 .chain(faster(look, kind, limit))
                 .collect()
         }
@@ -117,18 +117,24 @@ fn full(look: &Look<'_>) -> Option<Advice> {
     look.full().map(|text| rate(text, Vec::new()))
 }
 
-/// Suggests more slots for every stage that could not sustain the wanted rate, and the threads these slots need.
-fn wider(look: &Look<'_>) -> Option<Advice> {
+/// Suggests more slots for the limit and for every stage that could not sustain the wanted rate, and the threads these slots need;
+/// `None` if the limit cannot have more.
+fn wider(look: &Look<'_>, limit: Option<Limit>) -> Option<Advice> {
     let more = reachable(look);
     // Further tasks would only wait for permits.
     let may_grow = |(place, stage): &(usize, &StageTraits)| stage.may_grow && !look.waits_for_permits(*place);
     let stages = look.shape.stages.iter().enumerate().filter(may_grow);
-    let slots = stages.filter_map(|(place, stage)| Some((stage, look.slots[place].as_ref()?)));
+    let slots =
+        stages.filter_map(|(place, stage)| Some((Limit::Stage(place), stage, look.slots[place].as_ref()?)));
     let mut words = Vec::new();
     let mut set = Vec::new();
     let mut reads = String::new();
-    let mut needs_threads = false;
-    for (stage, slots) in slots.filter(|(stage, slots)| slots.in_use(stage) * more > 1.0) {
+    let (mut needs_threads, mut is_limit_raised) = (false, false);
+    for (place, stage, slots) in slots {
+        let is_limit = limit == Some(place);
+        if !is_limit && slots.in_use(stage) * more <= 1.0 {
+            continue;
+        }
         let least = slots.least_for(stage, more).max(slots.concurrency + 1);
         // Tasks beyond the number of cores would only wait for a thread.
         let most =
@@ -138,12 +144,13 @@ fn wider(look: &Look<'_>) -> Option<Advice> {
             words.push(format!("`{}` from {} to {least}", stage.id, slots.concurrency));
             set.push(setting(stage.place.key("concurrency"), least));
             needs_threads |= stage.work.is_on_thread();
+            is_limit_raised |= is_limit;
             if let Some(more_reads) = more_reads(stage, stage.reads_of(least)) {
                 reads.push_str(&format!(" and {more_reads}"));
             }
         }
     }
-    if set.is_empty() {
+    if !is_limit_raised {
         return None;
     }
     let mut text = format!("Raise the concurrency of {}{reads}", words.join(", of "));

@@ -502,6 +502,19 @@ fn no_concurrency_is_advised_while_no_thread_or_core_is_free() {
 }
 
 #[test]
+fn no_slots_are_advised_for_other_stages_if_the_limit_cannot_have_more() {
+    let mut shape = pipeline(json!([sleep("fetch", 2), sleep("image", 1)]));
+    shape.stages[1].may_grow = false;
+    let mut run = at_rest(&shape, 20.0);
+    occupy(&mut run.0[0], 2, [0.95, 0.0, 0.0, 0.0]);
+    occupy(&mut run.0[1], 1, [1.0, 0.0, 0.0, 0.0]);
+    starve(&mut run.1, [0.0, 0.0, 0.9, 0.5]);
+    let verdict = judged(&shape, &run);
+    assert_eq!(found(&verdict), (VerdictKind::Stage, Some("2:image")));
+    assert!(verdict.advice.iter().all(|advice| advice.set.is_empty()), "{:?}", verdict.advice);
+}
+
+#[test]
 fn failing_samples_are_the_limit_when_they_would_have_sufficed() {
     let shape = pipeline(json!([{ "aggregate": { "size": 4 } }, sleep("decode", 1)]));
     let mut run = at_rest(&shape, 20.0);
