@@ -76,14 +76,12 @@ impl<'a> Look<'a> {
     pub(super) fn judge(&self) -> (VerdictKind, Option<Limit>) {
         let Some(sink) = self.measured.queues.last() else { return (VerdictKind::TooLittle, None) };
         let (failing, share) = self.failing();
-        if sink.num_items == 0 && !self.measured.is_warm {
+        let is_cold = sink.num_items == 0 && !self.measured.is_warm;
+        if is_cold || sink.num_items < MIN_ITEMS && self.length_s() < MIN_S {
             return match failing.filter(|_| share >= FAILS_MOSTLY) {
                 Some(stage) => (VerdictKind::Failures, Some(Limit::Stage(stage))),
                 None => (VerdictKind::TooLittle, None),
             };
-        }
-        if sink.num_items < MIN_ITEMS && self.length_s() < MIN_S {
-            return (VerdictKind::TooLittle, None);
         }
         let wait = self.consumer_wait().unwrap_or(0.0);
         let is_fed = wait < STARVES;
