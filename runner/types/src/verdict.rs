@@ -5,7 +5,8 @@
 //! the suspect. Readiness is a weaker signal: it counts a queue as empty even if its reader does not wait, so that a queue in
 //! front of an aggregate, which collects in bursts, is never ready all the time. The suspect is then compared with the share of
 //! time in which the slots of every stage are in use: by the utilisation law that share is largest at the limit, even with random
-//! waits elsewhere. When the consumer itself has the highest share and yet waits, items come in bursts.
+//! waits elsewhere. Shares are of the whole interval, so that a part that ended early does not count for the rest. When the consumer
+//! itself has the highest share and yet waits, and the suspect waits for room at times, items come in bursts.
 
 mod advice;
 mod diagnosis;

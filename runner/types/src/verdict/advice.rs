@@ -136,8 +136,8 @@ fn full(look: &Look<'_>) -> Option<Advice> {
     look.full().map(|text| rate(text, Vec::new()))
 }
 
-/// Suggests more slots for every stage that could not sustain the wanted rate, and the threads these slots need. Where threads or
-/// cores have no room for more work, stages on worker threads keep theirs.
+/// Suggests more slots for the limit and for every stage that could not sustain the wanted rate, and the threads these slots need;
+/// `None` if the limit cannot have more. Where threads or cores have no room for more work, stages on worker threads keep theirs.
 fn wider(look: &Look<'_>, limit: Option<Limit>) -> Option<Advice> {
     let is_full = look.full().is_some();
     let more = if is_full && !is_on_thread(look, limit) { wanted(look) } else { reachable(look) };
@@ -147,12 +147,17 @@ fn wider(look: &Look<'_>, limit: Option<Limit>) -> Option<Advice> {
         stage.may_grow && has_room && !look.waits_for_permits(*place)
     };
     let stages = look.shape.stages.iter().enumerate().filter(may_grow);
-    let slots = stages.filter_map(|(place, stage)| Some((stage, look.slots[place].as_ref()?)));
+    let slots =
+        stages.filter_map(|(place, stage)| Some((Limit::Stage(place), stage, look.slots[place].as_ref()?)));
     let mut words = Vec::new();
     let mut set = Vec::new();
     let mut reads = String::new();
-    let mut needs_threads = false;
-    for (stage, slots) in slots.filter(|(stage, slots)| slots.in_use(stage) * more > 1.0) {
+    let (mut needs_threads, mut is_limit_raised) = (false, false);
+    for (place, stage, slots) in slots {
+        let is_limit = limit == Some(place);
+        if !is_limit && slots.in_use(stage) * more <= 1.0 {
+            continue;
+        }
         let least = slots.least_for(stage, more).max(slots.concurrency + 1);
         // Tasks beyond the number of cores would only wait for a thread.
         let most =
@@ -162,12 +167,13 @@ fn wider(look: &Look<'_>, limit: Option<Limit>) -> Option<Advice> {
             words.push(format!("`{}` from {} to {least}", stage.id, slots.concurrency));
             set.push(setting(stage.place.key("concurrency"), least));
             needs_threads |= stage.work.is_on_thread();
+            is_limit_raised |= is_limit;
             if let Some(more_reads) = more_reads(stage, stage.reads_of(least)) {
                 reads.push_str(&format!(" and {more_reads}"));
             }
         }
     }
-    if set.is_empty() {
+    if !is_limit_raised {
         return None;
     }
     let mut text = format!("Raise the concurrency of {}{reads}", words.join(", of "));

@@ -12,7 +12,7 @@ use crate::stats::{BookRow, QueueFigures, QueueSums, TaskSums};
 
 /// Minimum length of a window with at least [`WINDOW_ITEMS`] items, in nanoseconds.
 const WINDOW: u64 = 1_000_000_000;
-/// Number of items that end a window before [`LONGEST_WINDOW`].
+/// Number of delivered items and failed samples that end a window before [`LONGEST_WINDOW`].
 const WINDOW_ITEMS: u64 = 50;
 /// Time after which a window ends with any number of items, in nanoseconds.
 const LONGEST_WINDOW: u64 = 10_000_000_000;
@@ -83,11 +83,10 @@ impl Diagnosis {
                 row.add_books(books);
             }
             let items = self.open.queues.last().map_or(0, |sink| sink.gets);
+            let failed: u64 = self.open.stages.iter().map(|stage| stage.failed_samples).sum();
             let length = self.open.t1 - self.open.t0;
-            if (length >= WINDOW && items >= WINDOW_ITEMS) || length >= LONGEST_WINDOW {
-                let (stages, queues) = (self.open.stages.len(), self.open.queues.len());
-                let window = std::mem::replace(&mut self.open, Row::empty(0, t1, stages, queues));
-                self.judge(&window);
+            if (length >= WINDOW && items + failed >= WINDOW_ITEMS) || length >= LONGEST_WINDOW {
+                self.judge(t1);
             }
         }
         self.go_on(t1);
@@ -170,9 +169,14 @@ impl Diagnosis {
         self.shape.measured(row, (is_warm, self.is_over), &[], None, then)
     }
 
-    /// Judges a complete window.
-    fn judge(&mut self, window: &Row) {
-        let found = VerdictSpan::from(self.verdict(window, true, &[], None));
+    /// Judges the current window and ends it at `t1`, unless it is too little for a verdict.
+    fn judge(&mut self, t1: u64) {
+        let found = VerdictSpan::from(self.verdict(&self.open, true, &[], None));
+        if found.kind == VerdictKind::TooLittle {
+            return;
+        }
+        let empty = Row::empty(0, t1, self.open.stages.len(), self.open.queues.len());
+        let window = std::mem::replace(&mut self.open, empty);
         let Some(standing) = self.spans.back_mut() else { return };
         if (standing.kind, &standing.stage) == (found.kind, &found.stage) {
             standing.sentence = found.sentence;
@@ -188,7 +192,7 @@ impl Diagnosis {
         };
         if windows >= HOLDS
             || standing.kind == VerdictKind::TooLittle
-            || self.is_decisive(window, &standing, &next)
+            || self.is_decisive(&window, &standing, &next)
         {
             self.move_to(next);
         } else {
@@ -226,11 +230,21 @@ impl Diagnosis {
         }
     }
 
-    /// Ends the last span. A run that was too short for a window gets the verdict of the whole run.
+    /// Ends the last span. No later window can confirm the last ones, so they confirm the verdict of the whole run. A run with at
+    /// most one verdict gets that of the whole run.
     fn end(&mut self, t1: u64) {
-        if self.spans.back().is_none_or(|span| span.kind == VerdictKind::TooLittle) {
-            let whole = VerdictSpan::from(self.whole(&[], None));
-            self.move_to(VerdictSpan { to_s: t1 as f64 / 1e9, ..whole });
+        self.judge(t1);
+        let whole = VerdictSpan { to_s: t1 as f64 / 1e9, ..VerdictSpan::from(self.whole(&[], None)) };
+        let agrees = |span: &VerdictSpan| (span.kind, &span.stage) == (whole.kind, &whole.stage);
+        let next = self.next.take().map(|(next, _)| next).filter(agrees);
+        match self.spans.iter().filter(|span| span.kind != VerdictKind::TooLittle).count() {
+            0 => self.move_to(whole),
+            _ if self.spans.iter().any(agrees) => {}
+            judged => match (next, self.spans.back_mut()) {
+                (Some(next), _) => self.move_to(VerdictSpan { to_s: whole.to_s, ..next }),
+                (None, Some(only)) if judged == 1 => *only = VerdictSpan { from_s: only.from_s, ..whole },
+                (None, _) => {}
+            },
         }
         self.spans.retain(|span| span.to_s > span.from_s);
     }

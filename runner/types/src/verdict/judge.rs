@@ -76,42 +76,41 @@ impl<'a> Look<'a> {
     pub(super) fn judge(&self) -> (VerdictKind, Option<Limit>) {
         let Some(sink) = self.measured.queues.last() else { return (VerdictKind::TooLittle, None) };
         let (failing, share) = self.failing();
-        if sink.num_items == 0 && !self.measured.is_warm {
+        let is_cold = sink.num_items == 0 && !self.measured.is_warm;
+        if is_cold || sink.num_items < MIN_ITEMS && self.length_s() < MIN_S {
             return match failing.filter(|_| share >= FAILS_MOSTLY) {
                 Some(stage) => (VerdictKind::Failures, Some(Limit::Stage(stage))),
                 None => (VerdictKind::TooLittle, None),
             };
-        }
-        if sink.num_items < MIN_ITEMS && self.length_s() < MIN_S {
-            return (VerdictKind::TooLittle, None);
         }
         let wait = self.consumer_wait().unwrap_or(0.0);
         let is_fed = wait < STARVES;
         if is_fed && !self.shape.discards {
             return (VerdictKind::Consumer, Some(Limit::Consumer));
         }
-        let (walked, busiest) = (self.walk(), self.busiest());
-        let limit = match busiest {
+        let walked = self.walk();
+        let limit = match self.busiest(|part| self.reader_waits(part)) {
             Some((stage, in_use)) if in_use > BUSIER * self.in_use(walked) => Limit::Stage(stage),
             _ => walked,
         };
         let in_use = self.in_use(limit);
         let is_felt = sink.ave_get_time_s.is_none_or(|wait| wait >= FELT_S);
-        if !is_felt && busiest.is_none_or(|(_, in_use)| in_use < AT_WORK) {
+        if !is_felt && self.busiest(|_| true).is_none_or(|(_, in_use)| in_use < AT_WORK) {
             return (VerdictKind::NothingWaits, None);
         }
         let would_be_fed = !self.shape.discards && share >= FAILS && share >= wait;
         if let Some(stage) = failing.filter(|_| share >= FAILS_MOSTLY || would_be_fed) {
             return (VerdictKind::Failures, Some(Limit::Stage(stage)));
         }
-        if !self.shape.discards && 1.0 - wait > in_use {
-            return (VerdictKind::Variance, Some(walked));
+        let may_burst = self.both_sides_wait(limit);
+        if may_burst && !self.shape.discards && 1.0 - wait > in_use {
+            return (VerdictKind::Variance, Some(limit));
         }
         match limit {
             Limit::Consumer => (VerdictKind::Consumer, Some(limit)),
             Limit::Source => (VerdictKind::Source, Some(limit)),
-            Limit::Stage(_) if self.shape.discards && in_use < AT_WORK => {
-                (VerdictKind::Variance, Some(walked))
+            Limit::Stage(_) if may_burst && self.shape.discards && in_use < AT_WORK => {
+                (VerdictKind::Variance, Some(limit))
             }
             Limit::Stage(stage) if self.waits_for_threads(stage) => (VerdictKind::Threads, Some(limit)),
             Limit::Stage(stage) if self.waits_for_permits(stage) => (VerdictKind::Permits, Some(limit)),
@@ -142,9 +141,13 @@ impl<'a> Look<'a> {
         places.map(|(stage, _)| (stage, self.in_use(Limit::Stage(stage))))
     }
 
-    /// The stage with the highest share of time in use; the first one if several are equal.
-    fn busiest(&self) -> Option<(usize, f64)> {
-        self.uses().reduce(|most, next| if next.1 > most.1 { next } else { most })
+    /// The stage with the highest share of the whole interval in use, of those that count; the first one if several are equal. A
+    /// stage that ended early did not limit the rest.
+    fn busiest(&self, counts: impl Fn(Limit) -> bool) -> Option<(usize, f64)> {
+        let of_all = |stage: usize| (self.measured.stages[stage].elapsed_s / self.length_s()).min(1.0);
+        let uses = self.uses().filter(|(stage, _)| counts(Limit::Stage(*stage)));
+        let uses = uses.map(|(stage, in_use)| (stage, in_use * of_all(stage)));
+        uses.reduce(|most, next| if next.1 > most.1 { next } else { most })
     }
 
     /// Searches from the sink queue upstream as long as readers starve; returns the part that feeds the most upstream queue
@@ -165,13 +168,7 @@ impl<'a> Look<'a> {
         if seen.get_mut(queue).is_none_or(|seen| std::mem::replace(seen, true)) {
             return;
         }
-        let starves = |queue: &usize| {
-            self.measured
-                .queues
-                .get(*queue)
-                .and_then(|queue| queue.starved)
-                .is_some_and(|share| share >= STARVES)
-        };
+        let starves = |queue: &usize| self.starved(*queue) >= STARVES;
         let before = RouteSpan::before(&self.shape.routes, queue);
         // The node with number i is stage i - 1; the sink, like a rebatching stage, only moves items.
         let works = |stage: &StageTraits| stage.work != StageWork::Moving;
@@ -185,6 +182,42 @@ impl<'a> Look<'a> {
         } else {
             before.into_iter().for_each(|queue| self.feeds(queue, seen, found));
         }
+    }
+
+    /// Share of the whole interval in which the reader of a queue waited. A queue that ended early starves nothing afterwards.
+    fn starved(&self, queue: usize) -> f64 {
+        let queue = self.measured.queues.get(queue);
+        queue.map_or(0.0, |queue| queue.starved.unwrap_or(0.0) * queue.elapsed_s / self.length_s())
+    }
+
+    /// Queue behind a part, and those that get its items from stages that only move them.
+    fn behind(&self, part: Limit) -> impl Iterator<Item = usize> {
+        let first = match part {
+            Limit::Consumer => None,
+            Limit::Source => Some(0),
+            Limit::Stage(stage) => Some(stage + 1),
+        };
+        let readers = RouteSpan::readers(&self.shape.routes, self.measured.queues.len());
+        std::iter::successors(first, move |queue| {
+            // The node with number i is stage i - 1; the sink, like a rebatching stage, only moves items.
+            let reader = *readers.get(*queue)?;
+            let stage = self.shape.stages.get(reader - 1);
+            let moves = stage.is_none_or(|stage| stage.work == StageWork::Moving);
+            (moves && reader < readers.len()).then_some(reader)
+        })
+    }
+
+    fn reader_waits(&self, part: Limit) -> bool {
+        self.behind(part).any(|queue| self.starved(queue) >= STARVES)
+    }
+
+    /// True if a part waits for room at times, and its reader for items at other times.
+    fn both_sides_wait(&self, part: Limit) -> bool {
+        let full = |queue: usize| {
+            let queue = &self.measured.queues[queue];
+            queue.ave_put_time_s.unwrap_or(0.0) * queue.num_items as f64 / self.length_s()
+        };
+        self.behind(part).any(|queue| full(queue) >= STARVES && self.starved(queue) >= STARVES)
     }
 
     /// Adds the part that puts into `queue`, or the parts that feed it if it only moves samples.

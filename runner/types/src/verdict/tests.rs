@@ -522,6 +522,50 @@ fn more_reads_are_advised_while_no_core_is_free() {
 }
 
 #[test]
+fn a_stage_that_never_waits_for_room_delivers_no_bursts() {
+    let shape = pipeline(json!([sleep("fetch", 1), sleep("image", 2), { "aggregate": { "size": 4 } }]));
+    let mut run = at_rest(&shape, 20.0);
+    occupy(&mut run.0[0], 1, [0.3, 0.0, 0.0, 0.6]);
+    occupy(&mut run.0[1], 2, [0.6, 0.0, 0.0, 0.0]);
+    starve(&mut run.1, [0.0, 0.1, 0.986, 0.9, 0.3]);
+    run.1[1].ave_put_time_s = Some(0.03);
+    run.1[2].readiness = Some(0.0);
+    let verdict = judged(&shape, &run);
+    assert_eq!((found(&verdict), verdict.answer), ((VerdictKind::Stage, Some("2:image")), Answer::Yes));
+    // More slots are advised for the limit, although the use of its slots alone does not ask for them.
+    let place = Pointer::parse("/stages/1/sleep/concurrency").unwrap();
+    assert_eq!(verdict.advice[0].set, [Setting { pointer: place, value: json!(3) }]);
+    // With a queue that is full at times, it is bursts.
+    run.1[2].ave_put_time_s = Some(0.01);
+    assert_eq!(found(&judged(&shape, &run)), (VerdictKind::Variance, Some("2:image")));
+}
+
+#[test]
+fn a_part_that_ended_early_is_not_the_limit() {
+    let shape = pipeline(json!([sleep("fetch", 1), sleep("image", 1)]));
+    let mut run = at_rest(&shape, 20.0);
+    // In its 0.2 of 10 s, `fetch` was always busy, and its reader always waited.
+    (run.0[0].elapsed_s, run.1[1].elapsed_s) = (0.2, 0.2);
+    occupy(&mut run.0[0], 1, [1.0, 0.0, 0.0, 0.0]);
+    occupy(&mut run.0[1], 1, [0.9, 0.0, 0.0, 0.0]);
+    starve(&mut run.1, [0.0, 1.0, 0.9, 0.4]);
+    assert_eq!(found(&judged(&shape, &run)), (VerdictKind::Stage, Some("2:image")));
+}
+
+#[test]
+fn no_slots_are_advised_for_other_stages_if_the_limit_cannot_have_more() {
+    let mut shape = pipeline(json!([sleep("fetch", 2), sleep("image", 1)]));
+    shape.stages[1].may_grow = false;
+    let mut run = at_rest(&shape, 20.0);
+    occupy(&mut run.0[0], 2, [0.95, 0.0, 0.0, 0.0]);
+    occupy(&mut run.0[1], 1, [1.0, 0.0, 0.0, 0.0]);
+    starve(&mut run.1, [0.0, 0.0, 0.9, 0.5]);
+    let verdict = judged(&shape, &run);
+    assert_eq!(found(&verdict), (VerdictKind::Stage, Some("2:image")));
+    assert!(verdict.advice.iter().all(|advice| advice.set.is_empty()), "{:?}", verdict.advice);
+}
+
+#[test]
 fn failing_samples_are_the_limit_when_they_would_have_sufficed() {
     let shape = pipeline(json!([{ "aggregate": { "size": 4 } }, sleep("decode", 1)]));
     let mut run = at_rest(&shape, 20.0);

@@ -21,6 +21,8 @@ enum Phase {
     First,
     /// The second stage is always busy, and the consumer waits half of the time; the first stage has slack.
     LaterStage,
+    /// Most samples fail in the first stage, which has slack, and the consumer waits most of the time.
+    Failing,
 }
 
 fn run() -> Diagnosis {
@@ -53,9 +55,10 @@ fn follow(diagnosis: &mut Diagnosis, seconds: &[Phase], from: u64) -> u64 {
 
 fn sums(second: Phase) -> ([TaskSums; 2], [QueueSums; 4]) {
     let tenths = |share: u64| STRETCH / 10 * share;
-    let stage = |busy: u64| {
+    let stage = |busy: u64, failed_samples: u64| {
         let (busy, idle) = (tenths(busy), tenths(10 - busy));
-        let row = TaskRow { elapsed: STRETCH, tasks: ITEMS, busy, idle, ..TaskRow::default() };
+        let row =
+            TaskRow { elapsed: STRETCH, tasks: ITEMS, failed_samples, busy, idle, ..TaskRow::default() };
         TaskSums { row, ..TaskSums::default() }
     };
     let queue = |starved: u64, items: u64| {
@@ -68,8 +71,10 @@ fn sums(second: Phase) -> ([TaskSums; 2], [QueueSums; 4]) {
         Phase::Fed => ([5, 5], [0, 0, 0, 0], ITEMS),
         Phase::First => ([10, 6], [0, 4, 10, 1], ITEMS),
         Phase::LaterStage => ([3, 10], [0, 0, 10, 5], ITEMS),
+        Phase::Failing => ([2, 0], [0, 8, 8, 8], 1),
     };
-    (busy.map(stage), starved.map(|starved| queue(starved, items)))
+    let failed = if second == Phase::Failing { ITEMS - 1 } else { 0 };
+    ([stage(busy[0], failed), stage(busy[1], 0)], starved.map(|starved| queue(starved, items)))
 }
 
 fn moves(diagnosis: &Diagnosis) -> Vec<(f64, VerdictKind, Option<String>)> {
@@ -105,6 +110,37 @@ fn a_limit_with_slack_is_replaced_at_once_by_one_without() {
     let stages: Vec<_> = moves(&diagnosis).into_iter().map(|(from_s, _, stage)| (from_s, stage)).collect();
     let named = |id: &str| Some(id.to_owned());
     assert_eq!(stages, [(0.0, None), (0.25, named("1:a")), (2.25, named("2:b"))]);
+}
+
+#[test]
+fn failures_show_within_three_seconds_although_little_is_delivered() {
+    let mut diagnosis = warm();
+    use Phase::{Failing, Fed};
+    follow(&mut diagnosis, &[Fed, Fed, Failing, Failing, Failing], STRETCH);
+    let failures = (2.25, VerdictKind::Failures, Some("1:a".to_owned()));
+    assert_eq!(moves(&diagnosis)[1..], [(0.25, VerdictKind::Consumer, None), failures]);
+}
+
+#[test]
+fn the_last_windows_of_a_run_confirm_the_verdict_of_the_whole_run() {
+    let ended = |seconds: &[Phase]| {
+        let mut diagnosis = warm();
+        let at = follow(&mut diagnosis, seconds, STRETCH) + STRETCH;
+        let (stages, queues) = sums(*seconds.last().unwrap());
+        diagnosis.add(at, &stages, &queues, &[], true);
+        let whole = diagnosis.whole(&[], None);
+        assert_eq!(diagnosis.spans().last().unwrap().to_s, at as f64 / 1e9);
+        (moves(&diagnosis)[1..].to_vec(), (whole.kind, whole.stage))
+    };
+    use Phase::{Failing, Fed, First, LaterStage};
+    let failures = (VerdictKind::Failures, Some("1:a".to_owned()));
+    let (strip, whole) = ended(&[Fed, Failing]);
+    assert_eq!(whole, failures);
+    assert_eq!(strip, [(0.25, VerdictKind::Consumer, None), (1.25, failures.0, failures.1)]);
+    // The last windows do not agree with the verdict of the whole run, which the only other verdict does not explain either.
+    let (strip, whole) = ended(&[Fed, LaterStage, First]);
+    assert_eq!(whole, (VerdictKind::Stage, Some("2:b".to_owned())));
+    assert_eq!(strip, [(0.25, whole.0, whole.1)]);
 }
 
 #[test]
@@ -145,7 +181,7 @@ fn a_run_without_a_complete_window_gets_one_verdict_for_all_of_it() {
 proptest! {
     #[test]
     fn spans_follow_each_other_without_gaps(seconds in prop::collection::vec(prop::sample::select(
-        [Phase::Silent, Phase::Fed, Phase::First, Phase::LaterStage].as_slice()), 1..200)) {
+        [Phase::Silent, Phase::Fed, Phase::First, Phase::LaterStage, Phase::Failing].as_slice()), 1..200)) {
         let mut diagnosis = run();
         let at = follow(&mut diagnosis, &seconds, 0);
         let (stages, queues) = sums(Phase::Fed);
