@@ -1,6 +1,7 @@
 //! Support for the tests: the real binary, real modules and real files, and access to their output.
 
 mod call;
+mod contradictions;
 mod files;
 mod programs;
 mod random;
@@ -8,6 +9,7 @@ mod served;
 mod shown;
 
 pub use call::{Call, Finished};
+pub use contradictions::Figures;
 pub use files::{Folder, lines, photos};
 pub use programs::{
     dependency_features, make_data, module, penstock, repository, target, trouble, workspace_metadata,
