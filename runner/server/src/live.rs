@@ -68,6 +68,10 @@ pub(crate) struct LiveRun {
     tags: Mutex<Tags>,
     pending: Mutex<Pending>,
     is_writing: AtomicBool,
+    /// Number of pulses so far, and the summary that was made after one of them. A summary costs the figures of all stages, and lists,
+    /// events and metrics ask for those of all live runs.
+    pulses: AtomicU64,
+    summarized: Mutex<Option<(u64, RunSummary)>>,
 }
 
 /// Total counts of all runs of this process.
@@ -156,6 +160,8 @@ impl LiveRun {
             stop: watch::Sender::new(false),
             pending: Mutex::default(),
             is_writing: AtomicBool::new(false),
+            pulses: AtomicU64::new(0),
+            summarized: Mutex::default(),
         }
     }
 
@@ -225,6 +231,7 @@ impl LiveRun {
     /// Adds the sums of a pulse, an interval of at most 250 ms. Called from the timer thread of the run.
     fn on_sums(self: &Arc<Self>, pulse: &Sums) {
         let row = self.rows.add(pulse);
+        self.pulses.fetch_add(1, Ordering::AcqRel);
         let (state, is_due) = {
             let mut pending = self.pending();
             let more = pulse.delivered.saturating_sub(pending.delivered);
@@ -470,8 +477,18 @@ impl LiveRun {
         self.set_once(&self.ended, (summary, snapshot), "ended");
     }
 
+    /// Summary of the run, whose figures are at most one pulse old.
     pub(crate) fn summary(&self) -> RunSummary {
-        self.seen().0
+        if self.started.get().is_none() || self.has_ended() {
+            return self.seen().0;
+        }
+        let pulses = self.pulses.load(Ordering::Acquire);
+        let mut summarized = self.summarized.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = match summarized.take().filter(|(made_after, _)| *made_after == pulses) {
+            Some(made) => made,
+            None => (pulses, self.seen().0),
+        };
+        RunSummary { tags: self.tags(), ..summarized.insert(made).1.clone() }
     }
 
     /// Replaces the tags that clients see; the caller stores them.

@@ -217,7 +217,10 @@ impl Runs {
         let since = since.or_else(|| Some(self.0.feed.last()));
         let mut first = Vec::new();
         for id in watched {
-            let summary = self.detail(id).await?.summary;
+            let summary = match self.live(id) {
+                Some(live) => live.summary(),
+                None => self.detail(id).await?.summary,
+            };
             if summary.state.is_over() {
                 first.push(Event::End(summary));
             }

@@ -1,12 +1,13 @@
 //! Live events of runs.
 
+use std::collections::BTreeSet;
 use std::fs;
 
-use penstock_server::{Event, LogQuery, SerializedEvent, SeriesQuery, parse_event_id};
+use penstock_server::{Event, LogQuery, RunQuery, SerializedEvent, SeriesQuery, parse_event_id};
 use penstock_types::run::RunState;
 use serde_json::json;
 
-use crate::support::{Kind, PATIENCE, end_of, event, guest, open, stores, submit, upload};
+use crate::support::{Kind, PATIENCE, end_of, event, guest, open, stores, submit, until, upload};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_is_followed_from_its_start_to_its_end() {
@@ -118,4 +119,25 @@ async fn series_of_a_live_run_are_as_new_as_its_events() {
     assert!(tasks.mean.iter().all(Option::is_some), "{:?}", tasks.mean);
     runs.stop(&id).await.unwrap();
     end_of(&runs, &id).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_make_the_figures_of_a_live_run_once_for_each_pulse() {
+    const LISTS: usize = 200;
+    let folder = tempfile::tempdir().unwrap();
+    let runs = open(&folder.path().join("data"), stores(folder.path()));
+    let document = json!({
+        "threads": 1, "source": { "range": { "count": 10_000_000 } }, "stages": [{ "sleep": { "mean_ms": 1 } }]
+    });
+    let id = submit(&runs, &document).await.summary.id;
+    until(&runs, &id, |run| run.summary.elapsed_s.is_some()).await;
+    let listed =
+        async || runs.list(RunQuery::default()).await.unwrap().items.remove(0).elapsed_s.unwrap().to_bits();
+    let mut made = BTreeSet::new();
+    for _ in 0..LISTS {
+        made.insert(listed().await);
+    }
+    assert!(made.len() <= LISTS / 2, "{} of {LISTS} lists had figures of their own", made.len());
+    let next = async { while made.contains(&listed().await) {} };
+    tokio::time::timeout(PATIENCE, next).await.expect("a pulse brings new figures");
 }
