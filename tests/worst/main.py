@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measures what one client can do to another: submits, stops, uploads and memory of a server while a token with the role `run` does its worst.
 
-The victim uses the server alone for a while first, so that the speed of the machine is known. Fails if a bound is exceeded.
+The victim uses the server alone for a while first, so that the speed of the machine is known. Fails if a bound is exceeded; the bounds are for an
+optimised program on a machine without other load.
 """
 
 from __future__ import annotations
