@@ -116,7 +116,7 @@ class Figures(unittest.TestCase):
         verdict, told = pipeline.verdict(), pipeline.stats()["verdict"]
         self.assertEqual((verdict.kind, verdict.limit, verdict.sentence), ("consumer", "consumer", told["sentence"]))
         self.assertEqual(list(verdict.evidence), told["evidence"])
-        self.assertEqual([(one.text, one.goal, one.gain) for one in verdict.advice], [(one["text"], one["goal"], None) for one in told["advice"]])
+        self.assertEqual([(one.text, one.goal) for one in verdict.advice], [(one["text"], one["goal"]) for one in told["advice"]])
         changes = [change for one in verdict.advice for change in one.changes]
         self.assertEqual([(one.pointer, one.from_) for one in changes], [("/stages/0/sleep/concurrency", 8), ("/threads", 3)])
         self.assertEqual([one.to for one in changes], [one["set"][0]["value"] for one in told["advice"][1:]])
@@ -154,7 +154,7 @@ class Advice(unittest.TestCase):
     def test_advice_is_applied_between_loops(self) -> None:
         pipeline = planes(40)
         change = penstock.Change("/stages/1/aggregate/size", 4, 8)
-        advice = penstock.Advice("Larger batches.", "rate", (change,), None)
+        advice = penstock.Advice("Larger batches.", "rate", (change,))
         with pipeline:
             batches = iter(pipeline)
             next(batches)
@@ -171,7 +171,7 @@ class Advice(unittest.TestCase):
             break
         again = planes(40)
         again.load_state_dict(state)
-        again.apply(penstock.Advice("Shorter.", "saving", (penstock.Change("/sink/queue", 3, 1),), None))
+        again.apply(penstock.Advice("Shorter.", "saving", (penstock.Change("/sink/queue", 3, 1),)))
         rest = [*map(content, again)]
         self.assertEqual([index for batch in rest for index in batch.indexes], list(range(4, 40)))
         self.assertEqual({epoch for batch in rest for epoch in batch.epochs}, {begun.epoch})

@@ -43,8 +43,6 @@ class Advice:
     goal: str
     #: Settings to change together; empty if no setting achieves the effect.
     changes: tuple[Change, ...]
-    #: Predicted gain in the rate: 0.25 is 25 %. `None` if none was predicted.
-    gain: float | None
 
     def __str__(self) -> str:
         return self.text
@@ -81,7 +79,7 @@ def verdict_of(run: _penstock.Running) -> Verdict:
         from_ = stats["threads"] if pointer == "/threads" else json.loads(run.setting(pointer) or "null")
         return Change(pointer, from_, setting["value"])
 
-    advice = (Advice(one["text"], one["goal"], tuple(map(change, one["set"])), one.get("gain")) for one in told["advice"])
+    advice = (Advice(one["text"], one["goal"], tuple(map(change, one["set"]))) for one in told["advice"])
     kind = told["kind"]
     limit = kind if kind in ("consumer", "threads") else told["stage"]
     words = _penstock.verdict_in_words(json.dumps(told))
