@@ -137,6 +137,27 @@ class Figures(unittest.TestCase):
 
 
 class Advice(unittest.TestCase):
+    def test_the_gain_of_advice_is_predicted_on_request(self) -> None:
+        document = {
+            "name": "slow",
+            "threads": 1,
+            "source": {"range": {"count": 400}},
+            "stages": [{"sleep": {"mean_ms": 10}}, {"aggregate": {"size": 4}}, {"collate": {}}],
+        }
+        pipeline = penstock.Pipeline(document)
+        for _ in pipeline:
+            pass
+        told = pipeline.verdict().advice[0]
+        self.assertEqual((told.gain, told.no_gain), (None, None))
+        (change,) = told.changes
+        self.assertEqual((change.pointer, change.from_), ("/stages/0/sleep/concurrency", 1))
+        predicted = pipeline.verdict(predict=True).advice
+        gain = predicted[0].gain
+        assert gain is not None, predicted[0].no_gain
+        # The stage is all of the time of this loop, so that n slots are n times as fast.
+        self.assertTrue(0.8 * change.to <= gain <= 1.05 * change.to, f"{gain} with {change.to} slots")
+        self.assertEqual([(one.gain, one.no_gain) for one in predicted if not one.changes], [(None, None)] * (len(predicted) - 1))
+
     def test_advice_that_is_applied_holds_for_the_next_loop(self) -> None:
         pipeline = planes(120, step_ms=1, threads=3, settings={"/stages/0/sleep/concurrency": 8})
         for _ in pipeline:

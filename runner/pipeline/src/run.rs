@@ -60,6 +60,8 @@ pub struct RunFacts {
     watched: Watched,
     machine: MachineReading,
     verdicts: Verdicts,
+    /// Times of ops for each stage, in the order of the pipeline.
+    times: Arc<Mutex<Vec<Histogram>>>,
     plan: Arc<Plan>,
 }
 
@@ -84,8 +86,7 @@ pub(crate) struct Watcher {
     output: Option<Arc<OutputFolder>>,
     /// Properties of stages for dead letters, by stage id.
     stages: BTreeMap<String, LetterStage>,
-    /// Times of ops for each stage, in the order of the pipeline; only recorded for an output.
-    times: Mutex<Vec<Histogram>>,
+    times: Arc<Mutex<Vec<Histogram>>>,
     /// Machine counters at the end of the last window; only recorded for an output.
     machine: Mutex<MachineReading>,
     verdicts: Verdicts,
@@ -166,7 +167,7 @@ impl Run {
         let state = self.facts.state(&self.start, &self.handle, MAX_TOKEN_BYTES);
         let logs = self.facts.logs();
         let output = match &self.watcher.output {
-            Some(output) => output.finish(&snapshot, &self.watcher.times(&snapshot)),
+            Some(output) => output.finish(&snapshot, &self.facts.times(&snapshot)),
             None => Ok(()),
         };
         Ended { snapshot, logs, output, state }
@@ -194,6 +195,7 @@ impl RunFacts {
             watched,
             machine: MachineReading::now(),
             verdicts,
+            times: Arc::new(Mutex::new(vec![Histogram::default(); plan.stages.len()])),
             plan: Arc::new(plan.clone()),
         }
     }
@@ -209,6 +211,18 @@ impl RunFacts {
             state.fields = learnt;
         }
         state.to_json_within(most)
+    }
+
+    /// Plan of the run.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Distribution of op times for each stage of a snapshot of the run, by id.
+    pub fn times(&self, snapshot: &RunSnapshot) -> BTreeMap<String, TaskTimes> {
+        let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let named = snapshot.stages.iter().zip(&*times);
+        named.map(|(stage, times)| (stage.id.clone(), TaskTimes::from(times))).collect()
     }
 
     fn logs(&self) -> BTreeMap<String, LogLines> {
@@ -289,23 +303,17 @@ impl Verdicts {
 }
 
 impl Watcher {
-    pub(crate) fn new(output: Option<Arc<OutputFolder>>, plan: &Plan, verdicts: Verdicts) -> Self {
+    pub(crate) fn new(output: Option<Arc<OutputFolder>>, facts: &RunFacts) -> Self {
+        let plan = &facts.plan;
         let stages = plan.stages.iter().map(|stage| (stage.id.to_string(), LetterStage::of(stage)));
         let source = (plan.source.id.to_string(), LetterStage::default());
         Self {
             output,
             stages: stages.chain([source]).collect(),
-            times: Mutex::new(vec![Histogram::default(); plan.stages.len()]),
+            times: facts.times.clone(),
             machine: Mutex::new(MachineReading::now()),
-            verdicts,
+            verdicts: facts.verdicts.clone(),
         }
-    }
-
-    /// Distribution of op times for each stage, by id.
-    fn times(&self, snapshot: &RunSnapshot) -> BTreeMap<String, TaskTimes> {
-        let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
-        let named = snapshot.stages.iter().zip(&*times);
-        named.map(|(stage, times)| (stage.id.clone(), TaskTimes::from(times))).collect()
     }
 }
 
@@ -334,10 +342,9 @@ impl Observer for Watcher {
     }
 
     fn on_sums(&self, stretch: &Sums) {
-        if self.output.is_some() {
-            let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
-            times.iter_mut().zip(&stretch.stages).for_each(|(all, stage)| all.merge(&stage.op_times));
-        }
+        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        times.iter_mut().zip(&stretch.stages).for_each(|(all, stage)| all.merge(&stage.op_times));
+        drop(times);
         let (at, is_over) = (stretch.t1.nanos(), stretch.state.is_over());
         self.verdicts.lock().add(at, &stretch.stages, &stretch.queues, &stretch.books, is_over);
     }

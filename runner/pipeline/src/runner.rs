@@ -260,8 +260,8 @@ impl Prepared {
             output.begin()?;
         }
         let transfers = watched.transfers.clone();
-        let facts = RunFacts::new(id, plan, threads, resumed, watched, verdicts.clone());
-        let watcher = Arc::new(Watcher::new(output, plan, verdicts));
+        let facts = RunFacts::new(id, plan, threads, resumed, watched, verdicts);
+        let watcher = Arc::new(Watcher::new(output, &facts));
         let (runtime, clock) = (self.runtime.clone(), Arc::new(MonotonicClock::start()));
         Ok(ReadyRun { graph, runtime, clock, facts, watcher, transfers, start })
     }

@@ -13,7 +13,8 @@ use penstock_engine::item::{Collated, Item, Origin};
 use penstock_engine::memory::Pool;
 use penstock_engine::running::{RunHandle, StopReason, Taken};
 use penstock_pipeline::headspace::Headspace;
-use penstock_pipeline::{Ended, OutputError, Prepared, Run, RunFacts, Runner, StartError};
+use penstock_pipeline::predict::{Baseline, Machine, Recording, predict_plan};
+use penstock_pipeline::{Ended, OutputError, Prepared, Run, RunFacts, Runner, StartError, cores};
 use penstock_types::manifest::Mode;
 use penstock_types::plan::{ConsumerPlan, StageKind, StagePlan, WasmPlan};
 use penstock_types::resume::{MAX_TOKEN_BYTES, StartPoint, Token, TokenFault};
@@ -475,6 +476,28 @@ impl Running {
         self.home.check()?;
         let snapshot = py.detach(|| self.figures());
         serde_json::to_string(&snapshot).map_err(|error| PenstockError::new_err(error.to_string()))
+    }
+
+    /// Ratio of the rate predicted for `changed`, the pipeline of this run with other settings, to that predicted for the run itself; or
+    /// the reason why it is not known.
+    fn gain(&self, py: Python<'_>, changed: &Loader) -> PyResult<(Option<f64>, Option<String>)> {
+        self.home.check()?;
+        let Some(snapshot) = py.detach(|| self.figures()) else { return Ok((None, None)) };
+        let of_run = self.facts.plan();
+        let mut plan = changed.prepared.plan.clone();
+        plan.source.traversal = of_run.source.traversal;
+        plan.consumer = of_run.consumer.clone();
+        Ok(py.detach(|| {
+            let times = self.facts.times(&snapshot);
+            let recording = Recording::new(snapshot, self.document.as_ref().clone(), &times);
+            let baseline = Baseline::new(recording, Ok(of_run), f64::from(cores()));
+            let threads = plan.threads.unwrap_or_else(cores).max(1);
+            let machine = Machine { threads, cores: f64::from(cores()), foreign_cores: None };
+            match predict_plan(&plan, Some(&baseline), machine, None) {
+                Ok(report) => (report.gain, report.no_gain),
+                Err(error) => (None, Some(error.to_string())),
+            }
+        }))
     }
 
     /// Value at a JSON pointer in the document of the run, with defaults, as JSON; `None` if there is none.

@@ -244,6 +244,11 @@ class Running:
     def snapshot(self) -> str:
         """Figures of the run, as JSON."""
 
+    def gain(self, changed: Loader) -> tuple[float | None, str | None]:
+        """Ratio of the rate predicted for `changed`, the pipeline of this run with other settings, to that predicted for the run itself; or
+        the reason why it is not known.
+        """
+
     def setting(self, pointer: str) -> str | None:
         """Value at a JSON pointer in the document of the run, with defaults, as JSON; `None` if there is none."""
 

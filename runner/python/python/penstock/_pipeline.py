@@ -143,8 +143,9 @@ class Pipeline:
             "out": out,
             "cache_dir": cache_dir,
         }
-        self._load(written, changes)
-        self._options["document"] = json.loads(written)
+        self._loader = self._made(written, changes)
+        self._options |= {"document": json.loads(written), "settings": changes}
+        self._lengths: dict[Share | None, int | None] = {}
         #: Pass over the source with which the next iteration begins.
         self.epoch = whole_number("epoch", epoch, 0)
         self._run: _penstock.Running | None = None
@@ -158,10 +159,10 @@ class Pipeline:
         #: State from which the next iteration continues, as JSON, and true if it may belong to another pipeline.
         self._state: tuple[str, bool] | None = None
 
-    def _load(self, document: bytes, settings: Mapping[str, Any]) -> None:
-        """Checks the pipeline with these settings, and uses it from the next run on."""
+    def _made(self, document: bytes, settings: Mapping[str, Any]) -> _penstock.Loader:
+        """Checks the pipeline with these settings."""
         options = self._options
-        self._loader = _penstock.Loader(
+        return _penstock.Loader(
             document,
             settings=[(pointer, json_of(f"the setting `{pointer}`", value)) for pointer, value in settings.items()],
             stores=[(name, os.fspath(what)) for name, what in _named("stores", options["stores"], "./photos")],
@@ -175,8 +176,6 @@ class Pipeline:
             interpreter=sys.executable or "",
             library=_penstock.__file__,
         )
-        options["settings"] = settings
-        self._lengths: dict[Share | None, int | None] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         rank = self._rank or rank_of_torch()
@@ -429,11 +428,13 @@ class Pipeline:
         """Figures of the active run, or of the last one, in the form of `snapshot.json` of `penstock run`."""
         return dict(json.loads(self._last_run().snapshot()))
 
-    def verdict(self) -> Verdict:
+    def verdict(self, *, predict: bool = False) -> Verdict:
         """Verdict on the active run, or on the last one, with evidence and advice. `print` shows the text with which the report of
         `penstock run` begins.
+
+        With `predict`, each piece of advice that changes settings has the gain that a prediction gives it; this takes up to a second each.
         """
-        return verdict_of(self._last_run())
+        return verdict_of(self._last_run(), self._changed if predict else None)
 
     def apply(self, *advice: Advice) -> None:
         """Changes the settings of this pipeline as advised: `pipeline.apply(pipeline.verdict().advice[0])`. The next iteration uses them,
@@ -451,7 +452,13 @@ class Pipeline:
             if not one.changes:
                 raise PenstockError(f"the advice changes no setting of the document: {one.text}")
         changes = {change.pointer: change.to for one in advice for change in one.changes}
-        self._load(bytes_of(self._options["document"]), {**self._options["settings"], **changes})
+        self._loader = self._changed(changes)
+        self._options["settings"] = {**self._options["settings"], **changes}
+        self._lengths = {}
+
+    def _changed(self, changes: Mapping[str, Any]) -> _penstock.Loader:
+        """Checks the pipeline with other settings."""
+        return self._made(bytes_of(self._options["document"]), {**self._options["settings"], **changes})
 
     def _last_run(self) -> _penstock.Running:
         if self._run is None:
