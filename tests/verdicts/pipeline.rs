@@ -100,13 +100,13 @@ impl Pipeline {
             let id = stage.id.to_string();
             books.push(book(&id, plan.flow_into(place).samples));
             times.insert(id.clone(), TaskTimes::from(recorded));
-            // The ops had a core all the time.
-            let (busy_s, cpu_s) = (1.0, Some(1.0));
+            // The only op had a core all the time.
+            let mean_s = mean_s(recorded);
             let task = TaskFigures {
                 num_tasks: 1,
-                ave_time_s: Some(mean_s(recorded)),
-                busy_s,
-                cpu_s,
+                ave_time_s: Some(mean_s),
+                busy_s: mean_s,
+                cpu_s: Some(mean_s),
                 ..TaskFigures::default()
             };
             let (name, kind, label) = (stage.id.name().to_owned(), stage.kind.name(), id.clone());
