@@ -47,11 +47,9 @@ async function weigh(path, then) {
       before = sizes.length
       await browser.page.waitForTimeout(700)
     }
-    // What a live page asks for again, at intervals, does not: a slow machine sees more of it.
-    const first = sizes.filter(([, url], place) => sizes.findIndex(([, other]) => other === url) === place)
-    first.sort(([one], [other]) => other - one)
-    const kb = first.reduce((sum, [size]) => sum + size, 0) / 1000
-    return { kb, told: `${path}: ${kb.toFixed(1)} kB in ${first.length} answers, of them ${first.slice(0, 5).map(([size, url]) => `${(size / 1000).toFixed(1)} ${url?.slice(server.url.length, server.url.length + 90)}`).join(', ')}`, asked: browser.asked }
+    sizes.sort(([one], [other]) => other - one)
+    const kb = sizes.reduce((sum, [size]) => sum + size, 0) / 1000
+    return { kb, told: `${path}: ${kb.toFixed(1)} kB in ${sizes.length} answers, of them ${sizes.slice(0, 5).map(([size, url]) => `${(size / 1000).toFixed(1)} ${url?.slice(server.url.length, server.url.length + 90)}`).join(', ')}`, asked: browser.asked }
   } finally {
     await browser.close()
   }
