@@ -36,6 +36,24 @@ test('a visitor signs in once and stays on the page', async () => {
   await page.getByRole('heading', { name: 'System', level: 1 }).waitFor()
 })
 
+test('a sign-in link works in the tab of the form', async () => {
+  const visitor = await browse(server.url)
+  const form = visitor.page.getByRole('heading', { name: 'Sign in' })
+  try {
+    await visitor.page.goto(`${server.url}/modules`)
+    await form.waitFor()
+    // Pasted into the address of the tab, a link loads no page.
+    await visitor.page.goto(`${server.url}/modules#sign-in=no-such-code`)
+    await visitor.page.getByText('The sign-in link is not valid').waitFor()
+    const { code } = (await server.ask('POST', '/session/code', undefined, { authorization: `Bearer ${TOKEN}` })).body
+    await visitor.page.goto(`${server.url}/modules#sign-in=${code}`)
+    await visitor.page.getByRole('heading', { name: 'Modules', level: 1 }).waitFor()
+    assert.equal(new URL(visitor.page.url()).hash, '')
+  } finally {
+    await visitor.close()
+  }
+})
+
 test('the token is in no place that a script can read', async () => {
   const kept = await page.evaluate(() => JSON.stringify([document.cookie, { ...localStorage }, { ...sessionStorage }, location.href]))
   assert.ok(!kept.includes(TOKEN) && !kept.includes('penstock_session'), kept)

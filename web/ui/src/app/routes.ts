@@ -1,5 +1,7 @@
 import type { Component } from 'svelte'
 
+import type SignIn from '../pages/SignIn.svelte'
+
 export interface PageProps {
   params: Record<string, string>
 }
@@ -46,4 +48,4 @@ export const routes: Route[] = [
 ]
 
 /** Page shown in place of every page while the server requires a token. */
-export const signIn = (): Promise<{ default: Component<{ onsignedin: () => void }> }> => import('../pages/SignIn.svelte')
+export const signIn = (): Promise<{ default: typeof SignIn }> => import('../pages/SignIn.svelte')
