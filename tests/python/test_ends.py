@@ -84,7 +84,7 @@ class Rank:
 
     def is_told(self) -> bool:
         """True if the loop can go on that has waited for news of the others."""
-        self.loop.look()
+        self.loop.poll_board()
         return self.loop.is_given or self.loop.is_refused or (self.given == self.batches and self.loop.stop is not None)
 
     def body(self) -> Iterator[tuple[Any, ...]]:
@@ -101,8 +101,8 @@ class Rank:
                 while self.loop.stop is None:
                     yield "idle",
                 if self.loop.raises and self.loop.stop.reason == "over":
-                    yield from self.loop.tell(has_more=False)
-                    yield from self.loop.hear()
+                    yield from self.loop.report(has_more=False)
+                    yield from self.loop.receive_verdict()
                 self.outcome = "raised" if self.loop.more or self.loop.stop.reason not in ("over", "left") else "over"
             else:
                 yield from self.loop.come()
@@ -111,7 +111,7 @@ class Rank:
                 if self.loop.is_given:
                     self.given += 1
                 else:
-                    yield from self.loop.tell(has_more=True)
+                    yield from self.loop.report(has_more=True)
                     self.outcome = "cut" if self.loop.stop.reason == "over" and not self.loop.raises else "raised"
 
 
@@ -151,13 +151,13 @@ def play(world: int, ranks: list[Rank], chance: random.Random) -> Store:
                     for rank in ranks
                     for dead in ranks
                     if dead.is_dead and not rank.is_dead and any(request is not None for request in rank.waiting)
-                    and (rank.loop.stop is not None or dead.loop.rank in run_all(rank.loop.late(rank.loop.came - 1), store))
+                    and (rank.loop.stop is not None or dead.loop.rank in run_all(rank.loop.ranks_behind(rank.loop.came - 1), store))
                 ),
                 None,
             )  # fmt: skip
             before = dict(store.values)
             if found is not None:
-                run_all(found[0].loop.bury(found[1].loop.rank), store)
+                run_all(found[0].loop.end_lost(found[1].loop.rank), store)
             if found is None or store.values == before:
                 return store
             continue

@@ -68,10 +68,10 @@ class Loop:
         self.complete = 0
         #: The end of the loop, once this rank has read it.
         self.stop: Stop | None = None
-        #: Number of ranks that have a further batch, once all have told; -1 if the process of one has ended before.
+        #: Number of ranks that have a further batch, once all have reported; -1 if the process of one has ended before.
         self.more: int | None = None
-        #: Set once this rank has told whether it has a further batch.
-        self._has_told = False
+        #: Set once this rank has reported whether it has a further batch.
+        self._has_reported = False
         #: Set once this rank asks for no further step.
         self._has_left = False
         #: For each rank that shares memory with this one, one more than the number of steps that it has come to; 0 for the others.
@@ -128,12 +128,12 @@ class Loop:
         if self.board is not None:
             self.board[self.rank] = self.came + 1
 
-    def look(self) -> None:
-        """Looks at the board whether all ranks have come to the step of this one."""
+    def poll_board(self) -> None:
+        """Polls the board: whether all ranks have come to the step of this one."""
         if self.is_shared and not self.is_refused and self._lowest() > self.came:
             self.complete = self.came
 
-    def late(self, step: int) -> Requests:
+    def ranks_behind(self, step: int) -> Requests:
         """Returns the ranks that have not come to a step."""
         if self.is_shared:
             assert self.board is not None
@@ -153,7 +153,7 @@ class Loop:
         if self.stop is None:
             yield "compare_set", "stop", "", json.dumps(stop)
         if self._has_left:
-            yield from self.tell(has_more=False)
+            yield from self.report(has_more=False)
 
     def steps(self) -> Requests:
         """Waits for the other ranks at each step."""
@@ -179,15 +179,15 @@ class Loop:
         if self.follows:
             return
         if self._has_left:
-            yield from self.tell(has_more=False)
+            yield from self.report(has_more=False)
         # `steps` of another rank may end only once that rank knows which step it does not get.
         yield "set", f"seen/{self.rank}", ""
         yield "wait", [f"seen/{rank}" for rank in range(self.world)]
         for step in range(self.came, self._keys_end(stop)):
             yield "set", f"{step}/{self.rank}", ""
 
-    def bury(self, rank: int) -> Requests:
-        """Does what `stops` would do for a rank whose process has ended; to be repeated while this rank looks at the others."""
+    def end_lost(self, rank: int) -> Requests:
+        """Does what `stops` would do for a rank whose process has ended; to be repeated while this rank polls the others."""
         if self.stop is None:
             yield from self.end("lost", rank=rank)
             return
@@ -213,17 +213,17 @@ class Loop:
         """True if this rank has to run `relay`."""
         return self.rank == 0 and self.world > _FLAT and not self.follows
 
-    def tell(self, *, has_more: bool) -> Requests:
-        """Tells whether this rank has a further batch when the first one has none, once."""
-        if not self.raises or self.follows or self._has_told or self.stop is None or self.stop.reason != "over":
+    def report(self, *, has_more: bool) -> Requests:
+        """Reports whether this rank has a further batch when the first one has none, once."""
+        if not self.raises or self.follows or self._has_reported or self.stop is None or self.stop.reason != "over":
             return
-        self._has_told = True
+        self._has_reported = True
         counted = yield "add", "verdict/ranks", _MORE + 1 if has_more else 1
         if counted % _MORE == self.world:
             yield "compare_set", "verdict", "", str(counted // _MORE)
 
-    def hear(self) -> Requests:
-        """Waits until all ranks have told whether they have a further batch."""
+    def receive_verdict(self) -> Requests:
+        """Waits until all ranks have reported whether they have a further batch."""
         self.more = int((yield "get", "verdict"))
 
     def clear(self) -> Requests:

@@ -278,7 +278,7 @@ class Agreement:
         if stop.reason != "over":
             raise PenstockError(self._told(stop))
         if self._loop.raises:
-            self._run(self._loop.tell(has_more=True))
+            self._run(self._loop.report(has_more=True))
             only = _counted(stop.step, "batch")
             raise PenstockError(f'rank {stop.rank} has only {only}, and this rank has more, which `ends="raise"` does not permit')
         self.join()
@@ -295,8 +295,8 @@ class Agreement:
         if stop.reason not in ("over", "left"):
             raise PenstockError(self._told(stop))
         if self._loop.raises and stop.reason == "over":
-            self._run(self._loop.tell(has_more=False))
-            self._start(self._drive, self._loop.hear())
+            self._run(self._loop.report(has_more=False))
+            self._start(self._drive, self._loop.receive_verdict())
             self._wait(lambda: self._loop.more is not None)
             only = _counted(stop.step, "batch")
             match self._loop.more:
@@ -362,7 +362,7 @@ class Agreement:
         self._waits_since = since = time.monotonic()
         try:
             while True:
-                self._loop.look()
+                self._loop.poll_board()
                 if self._loop.is_given or self._loop.is_refused:
                     return
                 if self._error is not None:
@@ -448,11 +448,11 @@ class Agreement:
             ended = [rank for rank, process in peers.items() if process.machine == here and process.has_ended()]
             if is_stopped:
                 for rank in ended:
-                    self._send(self._loop.bury(rank), client)
+                    self._send(self._loop.end_lost(rank), client)
                 continue
-            late = self._send(self._loop.late(step), client)
+            late = self._send(self._loop.ranks_behind(step), client)
             if lost := [rank for rank in late if rank in ended]:
-                self._send(self._loop.bury(lost[0]), client)
+                self._send(self._loop.end_lost(lost[0]), client)
             elif late and waited > self._timeout_s:
                 self._send(self._loop.end("late", rank=late[0]), client)
             elif late and waited > _WARN_S and not has_warned:
