@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::clock::{Clock, MonotonicClock};
 use crate::item::Item;
 use crate::ops::Random;
 use crate::ports::{Consumer, Fault, StopFlag};
@@ -11,26 +12,43 @@ use crate::timer::wait;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Discard;
 
-/// Waits after every item for the duration of a training step.
+/// Waits after every item for the duration of a training step. An accelerator does not wait for a core, as this thread does on a
+/// busy machine: the time by which a step ends late shortens the next ones.
 #[derive(Clone, Copy, Debug)]
 pub struct Simulate {
     step: Duration,
     jitter: f64,
     random: Random,
     taken: u64,
+    /// Time by which the steps until now have taken too long together, at most one step.
+    late: Duration,
+    /// Runs since the last item was taken.
+    since: Option<MonotonicClock>,
 }
 
 impl Simulate {
     /// Creates training steps with durations between `step` x (1 - `jitter`) and `step` x (1 + `jitter`). `jitter` is 0.0 to 1.0;
     /// equal seeds produce equal steps.
     pub fn new(step: Duration, jitter: f64, seed: u64) -> Self {
-        Self { step, jitter, random: Random::named(seed, "simulate"), taken: 0 }
+        Self {
+            step,
+            jitter,
+            random: Random::named(seed, "simulate"),
+            taken: 0,
+            late: Duration::ZERO,
+            since: None,
+        }
     }
 
     pub(crate) fn next_step(&mut self) -> Duration {
         let factor = 1.0 + self.jitter * (2.0 * self.random.nth(self.taken).next() - 1.0);
         self.taken += 1;
         self.step.mul_f64(factor)
+    }
+
+    /// Counts a step that should have taken `step` and took `took`.
+    fn end_step(&mut self, step: Duration, took: Duration) {
+        self.late = (self.late + took).saturating_sub(step).min(self.step);
     }
 }
 
@@ -47,17 +65,23 @@ impl Consumer for Discard {
 
 impl Consumer for Simulate {
     fn consume(&mut self, item: Item, stop: &StopFlag) -> Result<(), Fault> {
+        let (clock, step) = (self.since.take().unwrap_or_else(MonotonicClock::start), self.next_step());
+        let passed = || Duration::from_nanos(clock.now().nanos());
+        wait(step.saturating_sub(self.late + passed()), stop);
+        self.end_step(step, passed());
         // A training step holds its batch until the step is over, so the item is dropped after the wait.
-        wait(self.next_step(), stop);
         drop(item);
         Ok(())
+    }
+
+    fn taken(&mut self) {
+        self.since = Some(MonotonicClock::start());
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::{Clock, MonotonicClock};
     use crate::item::{Origin, Sample};
 
     fn item() -> Item {
@@ -85,5 +109,16 @@ mod tests {
         let (least, most) = (steps(7).into_iter().min().unwrap(), steps(7).into_iter().max().unwrap());
         assert!(least >= Duration::from_millis(80) && least < Duration::from_millis(82), "{least:?}");
         assert!(most <= Duration::from_millis(120) && most > Duration::from_millis(118), "{most:?}");
+    }
+
+    #[test]
+    fn late_steps_shorten_the_next_ones_by_at_most_one_step() {
+        let ms = Duration::from_millis;
+        let mut simulate = Simulate::new(ms(10), 0.0, 7);
+        let late = [(12, 2), (9, 1), (8, 0), (10, 0), (7, 0), (50, 10), (0, 0)];
+        for (took, late) in late {
+            simulate.end_step(ms(10), ms(took));
+            assert_eq!(simulate.late, ms(late), "after {took} ms");
+        }
     }
 }

@@ -212,14 +212,15 @@ impl Dispatcher {
 
     /// Returns the next item for the consumer; `None` when the run is over, or when the consumer has received the last item.
     /// Appends further items to `more` if the consumer can take them without waiting, `most` items in all. Settles what the
-    /// consumer has completed before.
+    /// consumer has completed before. `taken` is called before any thread is woken.
     pub(crate) fn take_blocking(
         self: &Arc<Self>,
         most: usize,
         more: &mut Vec<Item>,
         handed: &mut Handed,
+        taken: impl FnOnce(),
     ) -> Option<Item> {
-        match self.deliver(None, most, more, handed) {
+        match self.deliver(None, most, more, handed, taken) {
             SinkDelivery::Item(item) => Some(item),
             SinkDelivery::Wait | SinkDelivery::Ended | SinkDelivery::Over => None,
         }
@@ -227,7 +228,8 @@ impl Dispatcher {
 
     /// Returns the next item for a caller that takes items without a consumer, if one arrives within `most`.
     pub(crate) fn take_within(self: &Arc<Self>, most: Duration) -> Taken {
-        match self.deliver(Some(self.clock.now().after(most)), 1, &mut Vec::new(), &mut Handed::default()) {
+        let until = self.clock.now().after(most);
+        match self.deliver(Some(until), 1, &mut Vec::new(), &mut Handed::default(), || {}) {
             SinkDelivery::Item(item) => Taken::Item(item),
             SinkDelivery::Wait => Taken::NotYet,
             SinkDelivery::Ended => {
@@ -238,14 +240,15 @@ impl Dispatcher {
         }
     }
 
-    /// Takes the next delivery from the sink queue; returns [`SinkDelivery::Wait`] if nothing arrives before `until`. `most` and
-    /// `more` as in [`Self::take_blocking`].
+    /// Takes the next delivery from the sink queue; returns [`SinkDelivery::Wait`] if nothing arrives before `until`. `most`, `more`
+    /// and `taken` as in [`Self::take_blocking`].
     fn deliver(
         self: &Arc<Self>,
         until: Option<Tick>,
         most: usize,
         more: &mut Vec<Item>,
         handed: &mut Handed,
+        taken: impl FnOnce(),
     ) -> SinkDelivery {
         let mut now = self.clock.now();
         let mut state = self.lock();
@@ -283,6 +286,7 @@ impl Dispatcher {
             }
             let wake_ups = self.wake_ups(&mut state);
             drop(state);
+            taken();
             self.wake(wake_ups);
             return delivery;
         }

@@ -140,6 +140,10 @@ pub trait Consumer: Send {
     /// Takes one item. Must return soon after `stop` is set. An error ends the run as failed.
     fn consume(&mut self, item: Item, stop: &StopFlag) -> Result<(), Fault>;
 
+    /// Called as soon as an item is taken, before the threads are woken that the taking gives work; [`Self::consume`] follows. For
+    /// consumers that measure time: on a busy machine, the woken threads may take this thread's core.
+    fn taken(&mut self) {}
+
     /// Maximum number of items that the consumer takes at once, if they wait. All of them count as delivered when they are taken.
     fn takes_at_once(&self) -> usize {
         1

@@ -266,7 +266,7 @@ fn run_consumer(dispatcher: &Arc<Dispatcher>, mut consumer: Box<dyn Consumer>) {
     let (most, mut more) = (consumer.takes_at_once(), Vec::new());
     let completes_later = consumer.completed().is_some();
     let mut handed = Handed::default();
-    while let Some(item) = dispatcher.take_blocking(most, &mut more, &mut handed) {
+    while let Some(item) = dispatcher.take_blocking(most, &mut more, &mut handed, || consumer.taken()) {
         for item in iter::once(item).chain(more.drain(..)) {
             if completes_later {
                 handed.take(&item);
