@@ -114,6 +114,17 @@ fn others_on_the_cores_slow_predicted_ops_down_as_they_did_in_the_recorded_run()
         Some(told) => assert!((told - gain).abs() < 0.01 && gain - 1.0 > 2.0 * error, "{alone:#}"),
         None => assert!(gain - 1.0 <= 2.0 * error, "{alone:#}"),
     }
+    let sink = snapshot["queues"].as_array_mut().unwrap().last_mut().unwrap();
+    sink["qps"] = Value::Null;
+    fs::write(&path, snapshot.to_string()).unwrap();
+    let told = predicted(from());
+    assert_eq!(
+        (&told["gain"], &told["no_gain"]),
+        (
+            &Value::Null,
+            &json!("The recorded run has no rate, since it delivered nothing: record a run that takes longer.")
+        )
+    );
     let told = from().argument("--foreign-cores=many").finish().exits(2).stderr;
     assert!(told.contains("expected a number from 0 to 4096"), "{told}");
 }

@@ -73,8 +73,16 @@ impl Baseline {
             .rate
             .as_ref()
             .map_err(|reason| format!("The recorded run cannot be predicted: {reason}"))?;
-        let least = self.least_gain().ok_or("The recorded run has no rate.")?;
+        let least = self.least_gain().ok_or(
+            "The recorded run has no rate, since it delivered nothing: record a run that takes longer.",
+        )?;
         let gain = rate / modelled;
+        if !gain.is_finite() {
+            return Err(
+                "The recorded run is predicted to deliver nothing: there is no rate to compare with."
+                    .to_owned(),
+            );
+        }
         if (gain - 1.0).abs() > least {
             return Ok(gain);
         }

@@ -16,6 +16,9 @@ use serde_json::Value;
 
 use crate::output::{SNAPSHOT, SPEC, TIMES};
 
+/// Quantile of exponential times at which their delay is measured.
+const SHORT: f64 = 0.05;
+
 /// Times and document of a recorded run.
 #[derive(Clone, Debug)]
 pub struct Recording {
@@ -40,8 +43,8 @@ pub(super) struct RecordedStage<'a> {
     /// Samples that the stage has taken, of any outcome.
     taken: u64,
     out: u64,
-    /// Mean duration of a `sleep` in the document, in seconds, unless the measured mean cannot be compared with it.
-    document_mean_s: Option<f64>,
+    /// The `sleep` of the document.
+    sleep: Option<&'a Value>,
 }
 
 impl Recording {
@@ -97,16 +100,12 @@ impl Recording {
         let book = self.snapshot.ledger.stages.get(place + 1)?;
         let id = StageId::parse(&record.id)?;
         let sleep = self.document.pointer(id.place().key("sleep").as_str());
-        // The measured mean of exponential times is no reference: by chance it deviates from the setting by more than the delays
-        // of the machine.
-        let even = sleep.filter(|sleep| sleep.get("shape").is_none_or(|shape| shape == "uniform"));
-        let told = even.and_then(|sleep| sleep.get("mean_ms")).and_then(Value::as_f64);
         (record.kind == kind).then_some(RecordedStage {
             times,
             record,
             taken: book.taken.saturating_sub(book.left),
             out: book.out,
-            document_mean_s: told.map(|ms| ms / 1e3),
+            sleep,
         })
     }
 
@@ -150,15 +149,18 @@ impl Recording {
 }
 
 impl RecordedStage<'_> {
-    /// Mean time of an op for a prediction. On worker threads, this is the time on a core, since the prediction distributes the
-    /// cores itself. There, an op holds its slot longer than it runs, by work around it for which it needs a core, too.
+    /// Mean time of an op for a prediction: that for which it holds its slot, which is longer than it runs. On worker threads, this
+    /// is the time on a core, since the prediction distributes the cores itself, and the work around an op needs one, too.
     pub(super) fn mean_s(&self, place: OpPlace) -> f64 {
-        let task = &self.record.task;
-        let mean = task.ave_time_s.unwrap_or(0.0);
         match (place, core_share([self.record])) {
-            (OpPlace::Thread { .. }, Some(share)) => task.busy_s / task.num_tasks.max(1) as f64 * share,
-            _ => mean,
+            (OpPlace::Thread { .. }, Some(share)) => self.slot_s() * share,
+            _ => self.slot_s(),
         }
+    }
+
+    /// Mean time for which an op holds its slot.
+    fn slot_s(&self) -> f64 {
+        self.record.task.busy_s / self.record.task.num_tasks.max(1) as f64
     }
 
     /// Mean number of samples of an input item.
@@ -173,8 +175,18 @@ impl RecordedStage<'_> {
 
     /// Time by which a `sleep` exceeds its setting.
     pub(super) fn late(&self) -> Duration {
-        let late = self.document_mean_s.and_then(|told| Some(self.record.task.ave_time_s? - told));
-        seconds(late.unwrap_or(0.0))
+        let setting = |name| self.sleep.and_then(|sleep| sleep.get(name));
+        let Some(mean_s) = setting("mean_ms").and_then(Value::as_f64).map(|ms| ms / 1e3) else {
+            return Duration::ZERO;
+        };
+        if setting("shape").is_none_or(|shape| shape == "uniform") {
+            return seconds(self.slot_s() - mean_s);
+        }
+        // By chance, the mean of exponential times deviates from the setting by more than the delays of the machine. The short ones
+        // are near each other: those below the quantile q of an exponential distribution are shorter than -ln(1 - q) x mean.
+        let task = &self.record.task;
+        let late = self.times.quantile_s(SHORT).unwrap_or(0.0) + (1.0 - SHORT).ln() * mean_s;
+        seconds(late.max(0.0) + self.slot_s() - task.ave_time_s.unwrap_or(0.0))
     }
 }
 
