@@ -122,7 +122,9 @@ fn others_on_the_cores_slow_predicted_ops_down_as_they_did_in_the_recorded_run()
         (&told["gain"], &told["no_gain"]),
         (
             &Value::Null,
-            &json!("The recorded run has no rate, since it delivered nothing: record a run that takes longer.")
+            &json!(
+                "The recorded run has no rate, since it delivered nothing: record a run that takes longer."
+            )
         )
     );
     let told = from().argument("--foreign-cores=many").finish().exits(2).stderr;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use penstock_types::text::printable;
 use rustix::process::{
-    Resource, Rlimit, Signal, getppid, getrlimit, nice, set_parent_process_death_signal, setrlimit,
+    Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
 };
 use wasmtime::Engine;
 
@@ -16,10 +16,6 @@ use crate::component::{ModuleKind, encode, hex};
 use crate::error::ModuleError;
 use crate::sandbox::{code_config, digest_of_engine};
 
-/// Niceness of the compiling process. Lower priority, because the parent process's runs feed an accelerator. On a busy core,
-/// niceness 5 leaves the compiler a quarter of the time; niceness 10 would leave a tenth, and loading a module would take
-/// correspondingly longer.
-const NICENESS: i32 = 5;
 /// Maximum number of open files: the pipes, and files that the standard library opens to count the processors.
 const OPEN_FILES: u64 = 16;
 
@@ -111,7 +107,6 @@ fn confine(request: &Request) -> io::Result<()> {
     limit(Resource::Core, 0, 0)?;
     limit(Resource::Fsize, 0, 0)?;
     limit(Resource::Nofile, OPEN_FILES, 0)?;
-    nice(NICENESS)?;
     allow_computing_only()
 }
 
