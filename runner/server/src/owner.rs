@@ -10,6 +10,7 @@ use std::time::Duration;
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_types::run::{RunId, RunState};
 use penstock_types::stats::Tick;
+use rustix::process::nice;
 use tokio::sync::{oneshot, watch};
 
 use crate::admission::{Cost, why_it_waits};
@@ -34,6 +35,9 @@ const FEED_AFTER_END: Duration = Duration::from_secs(60);
 const SHUTDOWN: Duration = Duration::from_millis(2_700);
 /// Minimum time for the history to be written after the runs have ended.
 const CLOSING: Duration = Duration::from_millis(250);
+/// Niceness of the threads of runs: on a busy core, they get two thirds of the time of a thread of the server or of a compiler, which
+/// the requests of all clients wait for. Other processes on the machine come before runs by the same share.
+const NICENESS: i32 = 2;
 /// Maximum number of runs that could not be stored and are kept in memory.
 const MAX_UNSTORED: usize = 16;
 
@@ -255,6 +259,12 @@ impl Owner {
             let (own, workshop, messages) = (run.clone(), self.workshop.clone(), self.to_self.clone());
             let run_client = client.clone();
             let spawned = Builder::new().name(format!("own {id}")).spawn(move || {
+                // Inherited by all threads of the run. On Linux, it applies to this thread alone.
+                if cfg!(target_os = "linux")
+                    && let Err(error) = nice(NICENESS)
+                {
+                    tracing::debug!(%error, "cannot lower the priority of a run");
+                }
                 let id = own.id().clone();
                 let worked = catch_unwind(AssertUnwindSafe(|| work(&workshop, &run_client, &own, &job)));
                 let stored = worked.unwrap_or_else(|_| {
