@@ -158,9 +158,14 @@ impl RecordedStage<'_> {
         }
     }
 
-    /// Mean time for which an op holds its slot.
+    /// Mean time for which an op holds its slot; that for which it runs if the recording lacks the times of slots.
     fn slot_s(&self) -> f64 {
-        self.record.task.busy_s / self.record.task.num_tasks.max(1) as f64
+        let task = &self.record.task;
+        if task.busy_s > 0.0 {
+            task.busy_s / task.num_tasks.max(1) as f64
+        } else {
+            task.ave_time_s.unwrap_or(0.0)
+        }
     }
 
     /// Mean number of samples of an input item.
