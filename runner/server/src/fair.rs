@@ -242,6 +242,11 @@ impl<T, const N: usize> FairLine<T, N> {
         first.map(|(client, _, part)| (client, part))
     }
 
+    /// Returns true if an entry of the client waits.
+    pub(crate) fn waits(&self, client: &ClientId) -> bool {
+        self.lines.contains_key(client)
+    }
+
     /// Waiting entries by client. The number in each item counts the entries of the same client that come before.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = (&ClientId, usize, Amounts<N>, &T)> {
         self.lines.iter().flat_map(|(client, line)| {

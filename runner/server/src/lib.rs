@@ -19,6 +19,7 @@ mod live;
 mod memory;
 mod owner;
 mod predicting;
+mod priority;
 mod private;
 mod queries;
 mod runs;

@@ -10,7 +10,6 @@ use std::time::Duration;
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_types::run::{RunId, RunState};
 use penstock_types::stats::Tick;
-use rustix::process::nice;
 use tokio::sync::{oneshot, watch};
 
 use crate::admission::{Cost, why_it_waits};
@@ -18,6 +17,7 @@ use crate::fair::{ClientId, FairLine, Held, Shares};
 use crate::feed::Feed;
 use crate::history::{History, runs::sweep};
 use crate::live::LiveRun;
+use crate::priority;
 use crate::turns::Place;
 use crate::wire::ClientUse;
 use crate::work::{Job, work};
@@ -35,9 +35,6 @@ const FEED_AFTER_END: Duration = Duration::from_secs(60);
 const SHUTDOWN: Duration = Duration::from_millis(2_700);
 /// Minimum time for the history to be written after the runs have ended.
 const CLOSING: Duration = Duration::from_millis(250);
-/// Niceness of the threads of runs: on a busy core, they get two thirds of the time of a thread of the server or of a compiler, which
-/// the requests of all clients wait for. Other processes on the machine come before runs by the same share.
-const NICENESS: i32 = 2;
 /// Maximum number of runs that could not be stored and are kept in memory.
 const MAX_UNSTORED: usize = 16;
 
@@ -259,12 +256,8 @@ impl Owner {
             let (own, workshop, messages) = (run.clone(), self.workshop.clone(), self.to_self.clone());
             let run_client = client.clone();
             let spawned = Builder::new().name(format!("own {id}")).spawn(move || {
-                // Inherited by all threads of the run. On Linux, it applies to this thread alone.
-                if cfg!(target_os = "linux")
-                    && let Err(error) = nice(NICENESS)
-                {
-                    tracing::debug!(%error, "cannot lower the priority of a run");
-                }
+                // All threads of the run inherit it.
+                priority::lower();
                 let id = own.id().clone();
                 let worked = catch_unwind(AssertUnwindSafe(|| work(&workshop, &run_client, &own, &job)));
                 let stored = worked.unwrap_or_else(|_| {

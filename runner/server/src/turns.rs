@@ -17,6 +17,8 @@ pub(crate) struct Turns(Arc<Mutex<FairLine<oneshot::Sender<Place>, 1>>>);
 pub struct Place {
     turns: Turns,
     client: ClientId,
+    /// Set if the client held or waited for another permit when it got this one.
+    pub(crate) is_one_of_several: bool,
 }
 
 impl Turns {
@@ -28,7 +30,7 @@ impl Turns {
     pub(crate) fn try_take(&self, client: &ClientId) -> Result<Place, Shares<1>> {
         let mut line = self.lock();
         if line.take(client, [1]) {
-            return Ok(Place { turns: self.clone(), client: client.clone() });
+            return Ok(self.place(&line, client.clone()));
         }
         Err(line.shares().clone())
     }
@@ -48,12 +50,18 @@ impl Turns {
             let next = {
                 let mut line = self.lock();
                 line.remove(oneshot::Sender::is_closed);
-                line.next()
+                line.next().map(|(client, request)| (self.place(&line, client), request))
             };
-            let Some((client, request)) = next else { return };
+            let Some((place, request)) = next else { return };
             // If the request was dropped meanwhile, the send fails, and the drop of the permit releases it.
-            drop(request.send(Place { turns: self.clone(), client }));
+            drop(request.send(place));
         }
+    }
+
+    /// Permit that the client has taken from the line.
+    fn place(&self, line: &FairLine<oneshot::Sender<Place>, 1>, client: ClientId) -> Place {
+        let is_one_of_several = line.waits(&client) || line.shares().held(&client).parts > 1;
+        Place { turns: self.clone(), client, is_one_of_several }
     }
 
     fn lock(&self) -> MutexGuard<'_, FairLine<oneshot::Sender<Place>, 1>> {
@@ -94,6 +102,7 @@ mod tests {
         // The smallest request of the client comes first, although it arrived later.
         assert!(more[0].as_mut().now_or_never().is_none());
         let second = more[1].as_mut().now_or_never().flatten().unwrap();
+        assert_eq!([&small, &second].map(|place| place.is_one_of_several), [false, true]);
         drop((second, small, more));
         assert_eq!(turns.lock().shares().used(), [0]);
     }

@@ -17,6 +17,7 @@ use crate::catalogue::check_alias;
 use crate::error::RunsError;
 use crate::history::modules::{ModuleInsertion, Uploader};
 use crate::history::{HistoryError, modules, transact};
+use crate::priority::work_low;
 use crate::runs::{COMPILE_TURN, Runs, apart};
 use crate::turns::Place;
 use crate::wire::ModuleUpload;
@@ -85,9 +86,9 @@ impl Draft {
         let place = draft.turn(&runs).await?;
         let sandbox = runs.0.workshop.sandbox.clone();
         apart(&runs, move || {
-            let _place = place;
             let bytes = read(&draft.path)?;
-            sandbox.inspect(&bytes).map_err(|error| RunsError::Refused(with_causes(&error)))
+            let inspected = in_turn(&place, || sandbox.inspect(&bytes));
+            inspected.map_err(|error| RunsError::Refused(with_causes(&error)))
         })
         .await
     }
@@ -106,9 +107,8 @@ impl Draft {
         let place = draft.turn(&runs).await?;
         let (workshop, by) = (runs.0.workshop.clone(), runs.uploader());
         let uploaded = apart(&runs, move || {
-            let _place = place;
             check_room(&workshop, &digest)?;
-            let report = check(&workshop, &draft, &digest, &by)?;
+            let report = in_turn(&place, || check(&workshop, &draft, &digest, &by))?;
             let name = report.manifest.name.clone();
             let _registering = workshop.registering();
             // The limit is checked again, because other uploads may have been registered meanwhile.
@@ -161,6 +161,11 @@ impl Whole {
         let place = runs.0.workshop.compiling.take(runs.client(), self.size, COMPILE_TURN).await;
         place.ok_or_else(|| RunsError::no_place("compiling modules"))
     }
+}
+
+/// Works behind the requests of others if the client has more modules at once.
+fn in_turn<T: Send>(place: &Place, work: impl FnOnce() -> T + Send) -> T {
+    if place.is_one_of_several { work_low(work) } else { work() }
 }
 
 fn check_room(workshop: &Workshop, digest: &str) -> Result<(), RunsError> {
