@@ -9,6 +9,7 @@ use std::time::Duration;
 use clap::builder::{OsStringValueParser, StyledStr, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
+use penstock_pipeline::predict::MOST_CORES;
 use penstock_types::manifest::Mode;
 use penstock_types::spec::{DeadlineMs, MemoryMib, OutputMib};
 
@@ -262,9 +263,6 @@ pub(crate) struct ReplayArgs {
     #[arg(long)]
     pub(crate) json: bool,
 }
-
-/// Maximum number of cores of a predicted machine.
-const MOST_CORES: f64 = 4096.0;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PredictArgs {

@@ -38,6 +38,9 @@ const EVENTS: usize = 150_000;
 /// Length assumed for a source of unknown length: more samples than any prediction takes.
 const ENDLESS: u64 = 1 << 50;
 
+/// Maximum number of cores of a predicted machine.
+pub const MOST_CORES: f64 = 4096.0;
+
 /// The machine that a prediction assumes.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {

@@ -15,7 +15,7 @@ use crate::runs::{Runs, apart, turn};
 use crate::wire::FiguresQuery;
 use penstock_pipeline::memory::settings_mib;
 use penstock_pipeline::predict::{
-    Baseline, Machine, PredictReport, Proposal, Recording, SweepBudget, predict_plan, sweep,
+    Baseline, MOST_CORES, Machine, PredictReport, Proposal, Recording, SweepBudget, predict_plan, sweep,
 };
 
 /// Maximum duration of a run that is predicted from its start, in seconds.
@@ -71,11 +71,15 @@ impl Runs {
     /// Predicts a run of the same document with some settings changed, from the times measured in the run so far.
     pub async fn predict(&self, id: &RunId, request: PredictRequest) -> Result<Predicted, RunsError> {
         let span = request.for_s.map(span).transpose()?;
-        if request.cores.is_some_and(|cores| !(cores > 0.0 && cores <= 4096.0)) {
-            return Err(RunsError::Refused("`cores` must be a number above 0 and at most 4096".to_owned()));
+        if request.cores.is_some_and(|cores| !(cores > 0.0 && cores <= MOST_CORES)) {
+            return Err(RunsError::Refused(format!(
+                "`cores` must be a number above 0 and at most {MOST_CORES}"
+            )));
         }
-        if request.foreign_cores.is_some_and(|cores| !(0.0..=4096.0).contains(&cores)) {
-            return Err(RunsError::Refused("`foreign_cores` must be a number from 0 to 4096".to_owned()));
+        if request.foreign_cores.is_some_and(|cores| !(0.0..=MOST_CORES).contains(&cores)) {
+            return Err(RunsError::Refused(format!(
+                "`foreign_cores` must be a number from 0 to {MOST_CORES}"
+            )));
         }
         // The permit is taken before the documents are read, because they may need much memory.
         let turn = turn(&self.0.trials, self.client(), "trials and predictions").await?;
