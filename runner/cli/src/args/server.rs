@@ -122,7 +122,8 @@ pub(crate) struct ServeArgs {
     /// Worker threads that all runs together may use [default: four for each core, but at least 32].
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
     pub(crate) threads: Option<u32>,
-    /// Memory that all runs together may use [default: three quarters of the memory available to the process].
+    /// Memory that all runs together may use [default: three quarters of the memory available to the process, less where documents and
+    /// answers would not fit beside that].
     #[arg(long, value_name = "MIB", value_parser = value_parser!(u32).range(1..))]
     pub(crate) memory_mib: Option<u32>,
 }

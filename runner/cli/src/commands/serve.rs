@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 
 use anyhow::{Context, Result};
+use penstock_engine::memory::process_limit_bytes;
 use penstock_pipeline::cores;
 use penstock_server::{Budget, Runs, RunsError, RunsSettings};
 use penstock_types::config::Config;
@@ -22,6 +23,8 @@ use crate::text::{count, say, warn};
 
 /// Default address to listen on.
 const LISTEN: &str = "127.0.0.1:7700";
+/// Memory of the server besides runs, documents and answers, in MiB.
+const OWN_MIB: u64 = 64;
 
 /// Token of the operator, and the path of its file if it was read from a file.
 struct GivenToken {
@@ -57,7 +60,7 @@ pub(crate) async fn serve(args: &ServeArgs) -> Result<()> {
     }
     let mut end = std::pin::pin!(signalled(&[SignalKind::interrupt(), SignalKind::terminate()])?);
     let runs_settings = RunsSettings {
-        budget: budget(args, &config),
+        budget: budget(args, &config, &settings.limits),
         sandbox: SandboxSettings {
             compiler: compile_module::compiler(&config.limits.compile),
             gate: config.limits.modules.clone(),
@@ -222,14 +225,43 @@ fn tls(args: &ServeArgs, config: &Config) -> Option<TlsFiles> {
     given.or(configured).map(|(certificate, key)| TlsFiles { certificate, key })
 }
 
-fn budget(args: &ServeArgs, config: &Config) -> Budget {
+fn budget(args: &ServeArgs, config: &Config, limits: &ServeLimits) -> Budget {
     let usual = Budget::of_this_machine();
+    let beside = ((limits.held_bytes + limits.answer_bytes) as u64 >> 20) + OWN_MIB;
+    let all = process_limit_bytes().map(|bytes| bytes >> 20);
     let threads = args.threads.or(config.budget.threads.map(|threads| threads.get()));
     let memory = args.memory_mib.or(config.budget.memory_mib.map(|memory| memory.get()));
+    if let (Some(memory), Some(all)) = (memory, all)
+        && u64::from(memory) + beside > all
+    {
+        warn(&format!(
+            "runs may take {memory} MiB (`memory_mib`), and documents, answers and the server itself {beside} MiB more, but the system allows \
+             {all} MiB; beyond that, it may end the server"
+        ));
+    }
     Budget {
         // The default is more threads than cores, because stages wait about as much as they compute.
         threads: threads.unwrap_or_else(|| cores().saturating_mul(4).max(32)),
-        memory_mib: memory.map_or(usual.memory_mib, u64::from),
+        memory_mib: memory.map_or_else(|| usual_mib(usual.memory_mib, all, beside), u64::from),
         ..usual
+    }
+}
+
+/// Memory of runs unless it is set: where the system allows `all`, less than `usual` if documents and answers, with `beside`, would
+/// not fit beside that.
+fn usual_mib(usual: u64, all: Option<u64>, beside: u64) -> u64 {
+    all.map_or(usual, |all| usual.min(all.saturating_sub(beside).max(all / 4).max(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_and_answers_have_room_beside_the_usual_memory_of_runs() {
+        let usual = |all: u64| usual_mib(all * 3 / 4, Some(all), 576);
+        assert_eq!([16_384, 4_096, 2_304].map(usual), [12_288, 3_072, 1_728], "three quarters");
+        assert_eq!([2_048, 1_024, 600].map(usual), [1_472, 448, 150], "what is left, but a quarter at least");
+        assert_eq!(usual_mib(4_096, None, 576), 4_096);
     }
 }

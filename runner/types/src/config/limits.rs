@@ -89,7 +89,8 @@ pub struct CompileBounds {
 pub struct Budget {
     /// Worker threads; when missing, four for each core, but at least 32.
     pub threads: Option<NonZeroU32>,
-    /// Memory of instances and queues, in MiB; when missing, three quarters of the memory available to the server.
+    /// Memory of instances and queues, in MiB; when missing, three quarters of the memory available to the server, less where documents
+    /// and answers would not fit beside that.
     pub memory_mib: Option<NonZeroU32>,
 }
 
