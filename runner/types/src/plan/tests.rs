@@ -702,3 +702,42 @@ fn contradictions_about_fields_in_the_document_are_faults() {
     let fits = r#"{"a": {"value": true}, "b": {"value": -1}, "c": {"value": ""}, "d": {"value": 0}}"#;
     assert_eq!(csv(fits), Vec::<String>::new());
 }
+
+/// Documents of all examples, and those from which fuzzing begins, which together have each kind of stage and source. Resume tokens and
+/// folders of batches have digests of recipes: a change of one ends the runs of before.
+#[test]
+fn recipes_stay_as_they_are() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+    let mut told = String::new();
+    for folder in ["examples/pipelines", "examples/pipelines/seeds", "tests/fuzz/corpus/document"] {
+        let files = std::fs::read_dir(format!("{root}/{folder}")).unwrap();
+        let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+        files.retain(|file| file.extension().is_some_and(|ending| ending == "json"));
+        files.sort();
+        for file in files {
+            let name = format!("{folder}/{}", file.file_name().unwrap().display());
+            told += &match Spec::read(&std::fs::read(&file).unwrap()) {
+                Ok(spec) => format!("{name}\n{}\n\n", recipe_or_faults(&spec)),
+                Err(_) => format!("{name}\nno document\n\n"),
+            };
+        }
+    }
+    insta::assert_snapshot!(told);
+}
+
+fn recipe_or_faults(spec: &Spec) -> String {
+    let named: Vec<String> = spec.named_modules().into_iter().map(ToString::to_string).collect();
+    let facts = |(number, written): (usize, &String)| {
+        let modes = [("pack", "stateful"), ("mixup", "batch"), ("b@1", "batch")];
+        let mode = modes.iter().find(|(name, _)| written.ends_with(name)).map_or("sample", |(_, mode)| mode);
+        let mut manifest = manifest(mode);
+        manifest.reads = Some(vec![".jpg".to_owned()]);
+        let digest = format!("sha256:{number:064}");
+        (written.clone(), ModuleFacts { name: written.clone(), digest, manifest })
+    };
+    let modules = named.iter().enumerate().map(facts).collect();
+    match Plan::check(spec, Known { modules: &modules, names: &named, fields: None, stores: None }) {
+        Ok(plan) => plan.recipe.to_string(),
+        Err(faults) => faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+    }
+}
