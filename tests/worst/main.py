@@ -25,7 +25,7 @@ from scene import Counts, Scene
 from server import ANSWERS_MIB, DOCUMENTS_MIB, MEMORY_MIB, Memory, Server
 from victim import Times, Victim
 
-# Bounds of the medians, in seconds; of memory beyond the budget, in MiB; and of the end of the server, in seconds.
+# Bounds of the medians, in seconds; of memory beyond the budgets, in MiB; and of the end of the server, in seconds.
 MEDIANS_S = {"submit": 1.0, "stop": 1.0, "upload": 5.0}
 BEYOND_MIB = 64
 END_S = 8.0
@@ -97,10 +97,9 @@ def measure(server: Server, options: argparse.Namespace) -> int:
     faults = table(alone, beside)
     faults += report(processes, results)
 
-    budget, most = f"{MEMORY_MIB} of runs", MEMORY_MIB + BEYOND_MIB
+    budgets, most = f"{MEMORY_MIB} of runs, {DOCUMENTS_MIB} of documents, {ANSWERS_MIB} of answers", MEMORY_MIB + DOCUMENTS_MIB + ANSWERS_MIB + BEYOND_MIB
     parts = ", ".join(f"{name} {mib:.0f}" for name, mib in memory.parts.items())
-    print(f"\nmemory: peak {memory.peak:.0f} MiB ({parts}), {before:.0f} alone; bound {most}: the budget of {budget} + {BEYOND_MIB}", end="")
-    print(f"; documents may have {DOCUMENTS_MIB} and answers {ANSWERS_MIB} of their own")
+    print(f"\nmemory: peak {memory.peak:.0f} MiB ({parts}), {before:.0f} alone; bound {most}: the budgets ({budgets}) + {BEYOND_MIB}")
     print(f"CPU time of the server and its compilers: {cpu_s / options.time:.2f} cores")
     print(f"end: exit code {code} after {took_s:.1f} s, with all clients connected; bound {END_S:.0f} s")
     print(f"victim: {dict(sorted(victim.client.counts.items()))}")

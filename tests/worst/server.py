@@ -11,8 +11,8 @@ import threading
 import time
 from pathlib import Path
 
-# Budget of runs; memory of documents and of answers come on top of it.
-THREADS, MEMORY_MIB = 16, 1024
+# Budget of runs, and those of documents and of answers, which cannot be set: 1 GiB in all.
+THREADS, MEMORY_MIB = 16, 512
 DOCUMENTS_MIB, ANSWERS_MIB = 256, 256
 # Maximum time for the start and the end of the server, and for a command, in seconds.
 PATIENCE_S = 60.0
