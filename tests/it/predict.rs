@@ -130,3 +130,46 @@ fn others_on_the_cores_slow_predicted_ops_down_as_they_did_in_the_recorded_run()
     let told = from().argument("--foreign-cores=many").finish().exits(2).stderr;
     assert!(told.contains("expected a number from 0 to 4096"), "{told}");
 }
+
+/// The figures of a run are changed to those of one whose sleeps held their slot for longer than they took.
+#[test]
+fn recorded_sleeps_take_as_long_as_they_held_their_slot() {
+    let folder = Folder::new();
+    for shape in ["uniform", "exponential"] {
+        let document = folder.document(&json!({
+            "name": "sleeps", "seed": 7, "threads": 1, "source": { "range": { "count": 400 } },
+            "stages": [{ "sleep": { "mean_ms": 1, "shape": shape } }], "consumer": { "discard": {} }
+        }));
+        let out = folder.join(shape);
+        Call::run(&document).out(&out).finish().exits(0);
+        let path = out.join("snapshot.json");
+        let recorded: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        // Mean time in ms, if ops held their slot for this time longer than they took, or the recording does not tell it.
+        let mean_ms = |longer_ms: Option<f64>| {
+            let mut snapshot = recorded.clone();
+            let task = &mut snapshot["stages"][0]["task"];
+            let each_s = task["ave_time_s"].as_f64().unwrap() + longer_ms.unwrap_or(0.0) / 1e3;
+            let all_s = each_s * task["num_tasks"].as_f64().unwrap();
+            task["busy_s"] = json!(if longer_ms.is_some() { all_s } else { 0.0 });
+            fs::write(&path, snapshot.to_string()).unwrap();
+            let report = predicted(predict(&document).argument("--from").argument(&out));
+            1e3 / report["rate"].as_f64().unwrap()
+        };
+        let (never, none, longer) = (mean_ms(None), mean_ms(Some(0.0)), mean_ms(Some(5.0)));
+        assert!((never - none).abs() < 0.01 * none, "{shape}: {never} ms without times of slots, not {none}");
+        assert!((longer - none - 5.0).abs() < 0.05, "{shape}: {longer} ms, not 5 more than {none}");
+        // By chance, the mean of exponential times deviates from the setting; their delay is that of the short ones.
+        let path = out.join("times.json");
+        let mut times: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        let all = times.as_object_mut().unwrap().values_mut().next().unwrap();
+        all["buckets"] = json!([{ "from_s": 0.003, "to_s": 0.0031, "count": 400 }]);
+        all["max_s"] = json!(0.003);
+        fs::write(&path, times.to_string()).unwrap();
+        let late = mean_ms(Some(0.0));
+        if shape == "uniform" {
+            assert!((late - none).abs() < 1e-6, "{late} ms, not {none}");
+        } else {
+            assert!((late - 3.95).abs() < 0.3, "{late} ms");
+        }
+    }
+}
