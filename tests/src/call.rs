@@ -8,6 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use penstock_types::run::RunSnapshot;
 
+use crate::contradictions::Figures;
 use crate::files::kept;
 use crate::programs::{module, penstock};
 
@@ -145,11 +146,33 @@ impl Finished {
         snapshot
     }
 
+    /// Last snapshot, after a check that its figures do not contradict its verdict.
+    pub fn checked_snapshot(&self) -> RunSnapshot {
+        let snapshot = self.snapshot();
+        let found = contradictions(&snapshot);
+        assert!(found.is_empty(), "{found:#?}\n{snapshot:#?}");
+        snapshot
+    }
+
     /// Part of the report between the line that begins with `title` and the next empty line.
     pub fn section(&self, title: &str) -> String {
         let after = self.stdout.lines().skip_while(|line| !line.starts_with(title)).skip(1);
         after.take_while(|line| !line.is_empty()).map(str::trim_start).collect::<Vec<_>>().join("\n")
     }
+}
+
+/// Statements of the verdict of a finished run that its figures contradict.
+pub fn contradictions(snapshot: &RunSnapshot) -> Vec<String> {
+    let Some(verdict) = &snapshot.verdict else { return Vec::new() };
+    let measured = (verdict.to_s - verdict.from_s) / snapshot.elapsed_s.max(f64::MIN_POSITIVE);
+    let figures = Figures {
+        stages: &snapshot.stages,
+        queues: &snapshot.queues,
+        cores: snapshot.machine.map(|machine| machine.cores.into()),
+        // The parts of a pipeline begin and end some time apart.
+        apart: (1.0 - measured).max(0.02),
+    };
+    figures.contradictions(verdict)
 }
 
 /// Removes settings of the machine and the user from a command's environment.

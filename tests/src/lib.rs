@@ -8,7 +8,7 @@ mod random;
 mod served;
 mod shown;
 
-pub use call::{Call, Finished};
+pub use call::{Call, Finished, contradictions};
 pub use contradictions::Figures;
 pub use files::{Folder, lines, photos};
 pub use programs::{

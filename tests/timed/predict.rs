@@ -17,7 +17,7 @@ fn off(pipeline: &RandomPipeline, records: &str, margin: f64) -> f64 {
     folder.write("records.ndjson", records);
     let out = folder.join("out");
     let run = Call::run(&document).store("here", folder.path()).argument(TIME).out(&out);
-    let snapshot = run.finish().exits(0).snapshot();
+    let snapshot = run.finish().exits(0).checked_snapshot();
     assert_ne!(
         pipeline.names_the_limit(&snapshot, margin),
         Some(false),

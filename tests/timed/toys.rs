@@ -15,7 +15,7 @@ fn toy(name: &str) -> (String, f64, f64) {
     let folder = penstock_tests::Folder::new();
     let call = Call::run(&document).set(&format!("/source/range/count={ITEMS}")).out(&folder.join("out"));
     let finished = call.finish().exits(0);
-    let snapshot: RunSnapshot = finished.snapshot();
+    let snapshot: RunSnapshot = finished.checked_snapshot();
     assert_eq!(snapshot.ledger.total.delivered, ITEMS);
     let [.., before, sink] = snapshot.queues.as_slice() else { panic!("a sink has a queue on each side") };
     let ms = |seconds: Option<f64>| seconds.expect("items went through") * 1e3;

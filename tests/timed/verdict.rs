@@ -28,7 +28,7 @@ fn of(document: &Value) -> RunSnapshot {
 fn ended(document: &Value, code: i32) -> RunSnapshot {
     let folder = Folder::new();
     let out = folder.join("out");
-    Call::run(&folder.document(document)).out(&out).finish().exits(code).snapshot()
+    Call::run(&folder.document(document)).out(&out).finish().exits(code).checked_snapshot()
 }
 
 fn sleep(name: &str, mean_ms: u32, concurrency: u32) -> Value {
@@ -184,7 +184,12 @@ fn slow_objects_are_reported_as_storage_and_more_concurrent_reads_remove_the_lim
                 "stages": [{ "fetch": { "concurrency": concurrency } }, sleep("load", 2, 1)],
                 "consumer": step(20),
             });
-            Call::run(&folder.document(&document)).store("far", &file).json().finish().exits(0).snapshot()
+            Call::run(&folder.document(&document))
+                .store("far", &file)
+                .json()
+                .finish()
+                .exits(0)
+                .checked_snapshot()
         };
         let snapshot = read(1);
         assert_eq!(found(&snapshot), (VerdictKind::Storage, Some("1:fetch"), Answer::Yes));
@@ -204,7 +209,7 @@ fn the_report_begins_with_the_sentence_and_ends_with_the_answer() {
         let document = document(40, json!([sleep("load", 40, 1)]), step(20));
         let call = Call::run(&folder.document(&document)).out(&folder.join("out"));
         let finished = call.finish().exits(0);
-        let snapshot = finished.snapshot();
+        let snapshot = finished.checked_snapshot();
         let sentence = &verdict(&snapshot).sentence;
         assert!(finished.stdout.starts_with(&format!("{sentence}\n")), "{}", finished.stdout);
         assert!(

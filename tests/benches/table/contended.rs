@@ -1,14 +1,16 @@
 //! Predictions and advice for photo pipelines on a machine that busy loops use as well.
 
 use std::hint;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use penstock_tests::{Call, Chance, Folder};
+use penstock_tests::{Call, Chance, Folder, contradictions};
 use penstock_types::run::RunSnapshot;
 use penstock_types::verdict::{Goal, Setting};
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
 use crate::{Bound, Row, median, photos_dir};
@@ -19,6 +21,10 @@ const LOOPS: [usize; 3] = [0, 1, 2];
 const TIME: &str = "5s";
 /// Pipelines whose rates are predicted, beside each number of busy loops.
 const PREDICTED: u64 = 10;
+/// Changes of each of these.
+const CHANGES: usize = 2;
+/// Times that each is recorded, and measured with each change, in turns: the speed of a machine differs between runs.
+const ROUNDS: usize = 3;
 /// Pipelines whose advice is followed, beside each number of busy loops.
 const ADVISED: u64 = 30;
 /// Runs of each of these with and without the advice, in turns.
@@ -60,10 +66,12 @@ pub(crate) fn p95_error() -> Row {
     error("error of the rates predicted beside 0, 1, 2 busy loops, p95", 10.0, 6.0, 0.95)
 }
 
-/// Errors of the predictions beside a number of busy loops, and differences between two runs of the same pipeline, both sorted.
+/// Errors of the predictions beside a number of busy loops, medians of the rounds; and differences between two runs of the same
+/// pipeline, and between the speeds of a core at two times, which no prediction can know. All are sorted.
 struct Errors {
     predicted: Vec<f64>,
     repeated: Vec<f64>,
+    machine: Vec<f64>,
 }
 
 fn error(what: &'static str, must: f64, aim: f64, quantile: f64) -> Row {
@@ -74,8 +82,8 @@ fn error(what: &'static str, must: f64, aim: f64, quantile: f64) -> Row {
         sorted[place] * 100.0
     };
     let told = LOOPS.iter().zip(errors).map(|(loops, errors)| {
-        let (predicted, repeated) = (at(&errors.predicted), at(&errors.repeated));
-        format!("{predicted:.2} % beside {loops} (the same pipeline again: {repeated:.2} %)")
+        let (predicted, repeated, machine) = (at(&errors.predicted), at(&errors.repeated), at(&errors.machine));
+        format!("{predicted:.2} % beside {loops} (two runs of one pipeline: {repeated:.2} %, one computation on one core: {machine:.2} %)")
     });
     Row {
         what,
@@ -83,7 +91,7 @@ fn error(what: &'static str, must: f64, aim: f64, quantile: f64) -> Row {
         aim: Bound::AtMost(aim, " %"),
         found: errors.iter().map(|errors| at(&errors.predicted)).fold(0.0, f64::max),
         from: format!(
-            "{PREDICTED} photo pipelines with two changes each: {}",
+            "{PREDICTED} photo pipelines with {CHANGES} changes each, medians of {ROUNDS} turns: {}",
             told.collect::<Vec<_>>().join(", ")
         ),
     }
@@ -91,31 +99,70 @@ fn error(what: &'static str, must: f64, aim: f64, quantile: f64) -> Row {
 
 fn errors(loops: usize) -> Errors {
     let _loops = Loops::new(loops);
-    let (mut errors, mut repeated) = (Vec::new(), Vec::new());
+    let (mut predicted, mut repeated, mut speeds) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..PREDICTED {
+        speeds.push(core_speed());
         let (folder, mut chance) = (Folder::new(), Chance::new(number));
         let document = folder.write("photos.json", photos(&mut chance).to_string());
-        let out = folder.join("out");
-        let recorded = rate(&run(&document, &[], TIME).out(&out).finish().exits(0).snapshot());
-        let again = rate(&run(&document, &[], TIME).json().finish().exits(0).snapshot());
-        repeated.push((again / recorded - 1.0).abs());
-        for _ in 0..2 {
-            let changes = [
-                format!("/threads={}", chance.from(1, 3)),
-                format!("/stages/2/wasm/concurrency={}", chance.from(1, 3)),
-                format!("/consumer/simulate/step_ms={}", chance.from(1, 12)),
-            ];
-            let predict = Call::new(&["predict"]).argument(&document).store("photos", &photos_dir());
-            let predict = predict.argument("--from").argument(&out).json();
-            let predict = changes.iter().fold(predict, |call, change| call.set(change));
-            let predicted: Value = serde_json::from_str(&predict.finish().exits(0).stdout).unwrap();
-            let measured = rate(&run(&document, &changes, TIME).json().finish().exits(0).snapshot());
-            errors.push((predicted["rate"].as_f64().unwrap() / measured - 1.0).abs());
+        let changes: Vec<_> = (0..CHANGES).map(|_| changes(&mut chance)).collect();
+        let (mut recorded, mut ratios) = (Vec::new(), vec![Vec::new(); CHANGES]);
+        for round in 0..ROUNDS {
+            let out = folder.join(&round.to_string());
+            recorded.push(rate(&run(&document, &[], TIME).out(&out).finish().exits(0).snapshot()));
+            for (changes, ratios) in changes.iter().zip(&mut ratios) {
+                let measured = rate(&run(&document, changes, TIME).json().finish().exits(0).snapshot());
+                ratios.push(predicted_rate(&document, &out, changes) / measured);
+            }
         }
+        eprintln!(
+            "pipeline {number} beside {loops}: predicted / measured {ratios:.3?}, recorded {recorded:.1?}"
+        );
+        predicted.extend(ratios.into_iter().map(|ratios| (median(ratios) - 1.0).abs()));
+        repeated.extend(differences(&recorded));
     }
-    errors.sort_by(f64::total_cmp);
-    repeated.sort_by(f64::total_cmp);
-    Errors { predicted: errors, repeated }
+    let mut machine = differences(&speeds);
+    for errors in [&mut predicted, &mut repeated, &mut machine] {
+        errors.sort_by(f64::total_cmp);
+    }
+    Errors { predicted, repeated, machine }
+}
+
+/// Relative differences between each figure and the one before.
+fn differences(figures: &[f64]) -> Vec<f64> {
+    figures.windows(2).map(|pair| (pair[1] / pair[0] - 1.0).abs()).collect()
+}
+
+/// Passes over a buffer in a second of CPU time, in about as many seconds as a run takes.
+fn core_speed() -> f64 {
+    let time = || {
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+    };
+    let bytes: Vec<u8> = (0..1 << 20).map(|number: u32| number as u8).collect();
+    let (begin, mut passes) = (time(), 0.0);
+    while time() - begin < 5.0 {
+        let hash =
+            bytes.iter().fold(0, |hash: u64, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+        hint::black_box(hash);
+        passes += 1.0;
+    }
+    passes / (time() - begin)
+}
+
+fn changes(chance: &mut Chance) -> [String; 3] {
+    [
+        format!("/threads={}", chance.from(1, 3)),
+        format!("/stages/2/wasm/concurrency={}", chance.from(1, 3)),
+        format!("/consumer/simulate/step_ms={}", chance.from(1, 12)),
+    ]
+}
+
+/// Rate with these changes, predicted from the run recorded in `out`.
+fn predicted_rate(document: &Path, out: &Path, changes: &[String]) -> f64 {
+    let call = Call::new(&["predict"]).argument(document).store("photos", &photos_dir());
+    let call = changes.iter().fold(call.argument("--from").argument(out), |call, change| call.set(change));
+    let report: Value = serde_json::from_str(&call.json().finish().exits(0).stdout).unwrap();
+    report["rate"].as_f64().unwrap()
 }
 
 /// Pipelines that are slower with the settings that their verdict advises: a paired t-test of the logarithms of the rates, with
@@ -127,7 +174,10 @@ pub(crate) fn harmful_advice() -> Row {
         let _loops = Loops::new(loops);
         for number in 0..ADVISED {
             match gains(number) {
-                Some(gains) => tests.push((slower(&gains), median(gains), number, loops)),
+                Some(gains) => {
+                    eprintln!("pipeline {number} beside {loops}: with advice / without {gains:.3?}");
+                    tests.push((slower(&gains), median(gains), number, loops));
+                }
                 None => silent += 1,
             }
         }
@@ -148,6 +198,30 @@ pub(crate) fn harmful_advice() -> Row {
              pipeline {} beside {} loops",
             worst.1, worst.0, worst.2, worst.3
         ),
+    }
+}
+
+/// Runs whose verdict contradicts their figures.
+pub(crate) fn contradictory_verdicts() -> Row {
+    let mut found = Vec::new();
+    for loops in LOOPS {
+        let _loops = Loops::new(loops);
+        for number in 0..ADVISED {
+            let (folder, mut chance) = (Folder::new(), Chance::new(number.wrapping_add(2_000)));
+            let document = folder.write("photos.json", photos(&mut chance).to_string());
+            let contradictions =
+                contradictions(&run(&document, &[], "2s").json().finish().exits(0).snapshot());
+            if !contradictions.is_empty() {
+                found.push(format!("pipeline {number} beside {loops}: {}", contradictions.join("; ")));
+            }
+        }
+    }
+    Row {
+        what: "verdicts against their figures, beside 0, 1, 2 busy loops",
+        must: Bound::AtMost(0.0, ""),
+        aim: Bound::AtMost(0.0, ""),
+        found: found.len() as f64,
+        from: format!("of {} photo pipelines; {}", LOOPS.len() as u64 * ADVISED, found.join("\n    ")),
     }
 }
 
@@ -200,7 +274,7 @@ fn photos(chance: &mut Chance) -> Value {
     })
 }
 
-fn run(document: &std::path::Path, changes: &[String], time: &str) -> Call {
+fn run(document: &Path, changes: &[String], time: &str) -> Call {
     let call = Call::run(document).store("photos", &photos_dir()).argument("--for").argument(time);
     changes.iter().fold(call, |call, change| call.set(change))
 }

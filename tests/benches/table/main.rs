@@ -40,7 +40,7 @@ enum Bound {
 }
 
 fn main() -> ExitCode {
-    let rows: [(&str, Measure); 36] = [
+    let rows: [(&str, Measure); 37] = [
         ("engine", engine::one_stage_against_crossbeam),
         ("engine-12", engine::three_stages_against_crossbeam),
         ("statistics", engine::cost_of_statistics),
@@ -61,6 +61,7 @@ fn main() -> ExitCode {
         ("contended-median", contended::median_error),
         ("contended-p95", contended::p95_error),
         ("contended-advice", contended::harmful_advice),
+        ("contended-verdicts", contended::contradictory_verdicts),
         ("verdict-limits", predict::wrong_limits),
         ("advice", advice::advice),
         ("s3-16", s3::rate_with_16_in_flight),
