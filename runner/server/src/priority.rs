@@ -19,7 +19,7 @@ pub(crate) fn lower() {
     }
 }
 
-/// Works on a thread of its own with a low priority, whatever that of this thread is.
+/// Works on a new thread with a low priority; that of the caller stays.
 pub(crate) fn work_low<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let thread = scope.spawn(|| {
