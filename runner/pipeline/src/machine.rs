@@ -1,14 +1,15 @@
 //! Reads the usage counters of process and machine, and computes their difference over an interval.
 
+use std::fs;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
 use penstock_types::machine::{MachineFigures, Pressure};
 use procfs::process::Process;
 use procfs::{
-    CpuPressure, Current, CurrentSI, IoPressure, KernelStats, Meminfo, MemoryPressure, diskstats, net,
-    page_size, ticks_per_second,
+    CpuPressure, Current, IoPressure, Meminfo, MemoryPressure, diskstats, net, page_size, ticks_per_second,
 };
+use rustix::thread::{CpuSet, sched_getaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Size of a sector in the kernel's disk statistics, in bytes; independent of the disk.
@@ -19,7 +20,8 @@ const SECTOR: u64 = 512;
 pub(crate) struct MachineReading {
     at: Duration,
     process_cpu: Duration,
-    busy_s: Option<f64>,
+    /// Busy time of the cores that this process may use, in seconds, and their number.
+    busy: Option<(f64, f64)>,
     process_io: Option<[u64; 2]>,
     disks: Option<[u64; 2]>,
     network: Option<[u64; 2]>,
@@ -33,7 +35,7 @@ impl MachineReading {
         Self {
             at: clock(ClockId::Monotonic),
             process_cpu: clock(ClockId::ProcessCPUTime),
-            busy_s: busy_s(),
+            busy: busy(),
             process_io: process_io.map(|io| [io.read_bytes, io.write_bytes]),
             disks: disks(),
             network: network(),
@@ -55,7 +57,11 @@ impl MachineReading {
         let [disk_read_bytes_per_s, disk_write_bytes_per_s] = rates(self.disks, earlier.disks);
         let [received_bytes_per_s, sent_bytes_per_s] = rates(self.network, earlier.network);
         let cpu = self.process_cpu.saturating_sub(earlier.process_cpu).as_secs_f64();
-        let busy_cores = self.busy_s.zip(earlier.busy_s).map(|(now, then)| ((now - then) / seconds).max(0.0));
+        let process_cores = cpu / seconds;
+        let cores = available_parallelism().map_or(1, |cores| cores.get() as u32);
+        let busy_cores = self.busy.zip(earlier.busy).map(|((now, usable), (then, _))| {
+            cores_in_use(process_cores, (now - then).max(0.0) / seconds, usable, f64::from(cores))
+        });
         let pressure = self.stalled.zip(earlier.stalled).map(|(now, then)| {
             let [cpu, memory, io] = std::array::from_fn(|one| {
                 (now[one].saturating_sub(then[one]) as f64 / 1e6 / seconds).min(1.0)
@@ -63,8 +69,8 @@ impl MachineReading {
             Pressure { cpu, memory, io }
         });
         Some(MachineFigures {
-            cores: available_parallelism().map_or(1, |cores| cores.get() as u32),
-            process_cores: cpu / seconds,
+            cores,
+            process_cores,
             busy_cores,
             process_rss_bytes: rss_bytes().unwrap_or(0),
             available_bytes: Meminfo::current().ok().and_then(|memory| memory.mem_available),
@@ -83,12 +89,35 @@ fn clock(clock: ClockId) -> Duration {
     clock_gettime(clock).try_into().unwrap_or_default()
 }
 
-/// Busy time of all cores together, in seconds.
-fn busy_s() -> Option<f64> {
-    let total = KernelStats::current().ok()?.total;
-    let interrupts = [total.irq, total.softirq, total.steal].into_iter().flatten();
-    let busy = total.user + total.nice + total.system + interrupts.sum::<u64>();
-    Some(busy as f64 / ticks_per_second() as f64)
+/// Cores in use by this process, and by others as far as they take from its own: of `usable` ones that it may run on, of which
+/// `busy` are in use, a quota may grant it only `cores`, and others can have the rest.
+fn cores_in_use(process: f64, busy: f64, usable: f64, cores: f64) -> f64 {
+    process + (busy - process - (usable - cores).max(0.0)).max(0.0)
+}
+
+/// Busy time of the cores that this process may use, in seconds, and their number.
+fn busy() -> Option<(f64, f64)> {
+    let usable = sched_getaffinity(None).ok();
+    let seconds = busy_of(&fs::read_to_string("/proc/stat").ok()?, |core| {
+        usable.as_ref().is_none_or(|usable| core < CpuSet::MAX_CPU && usable.is_set(core))
+    });
+    Some((seconds.iter().sum::<u64>() as f64 / ticks_per_second() as f64, seconds.len() as f64))
+}
+
+/// Busy time of each core in a text of `/proc/stat` that `is_usable`, in ticks; of all where none is, as in containers that number
+/// their cores anew.
+fn busy_of(stat: &str, is_usable: impl Fn(usize) -> bool) -> Vec<u64> {
+    let cores = stat.lines().filter_map(|line| {
+        let (core, times) = line.strip_prefix("cpu")?.split_once(' ')?;
+        let times: Vec<u64> = times.split_whitespace().map_while(|ticks| ticks.parse().ok()).collect();
+        // User, nice, system, then idle and waiting for storage, then interrupts and time taken by the hypervisor; the rest is
+        // contained in the first two.
+        let busy = times.iter().take(3).chain(times.iter().skip(5).take(3)).sum();
+        Some((core.parse().ok()?, busy))
+    });
+    let cores: Vec<(usize, u64)> = cores.collect();
+    let has_usable = cores.iter().any(|(core, _)| is_usable(*core));
+    cores.into_iter().filter(|(core, _)| !has_usable || is_usable(*core)).map(|(_, busy)| busy).collect()
 }
 
 fn rss_bytes() -> Option<u64> {
@@ -146,5 +175,20 @@ mod tests {
         let busy = figures.busy_cores.expect("Linux reports it");
         assert!(busy > 0.0 && busy <= f64::from(figures.cores) * 1.5, "{figures:?}");
         assert!(figures.available_bytes.is_some_and(|bytes| bytes > 1 << 20), "{figures:?}");
+    }
+
+    #[test]
+    fn work_of_others_counts_on_cores_that_this_process_may_use() {
+        let stat = "cpu  99 99 99 99 99 99 99 99 9 9\ncpu0 10 1 100 5000 7 2 3 4 8 1\ncpu2 20 0 0 1 0 0 0 0 0 0\nintr 5 cpu\n";
+        assert_eq!(busy_of(stat, |_| true), [120, 20]);
+        assert_eq!(busy_of(stat, |core| core == 2), [20]);
+        assert_eq!(busy_of(stat, |core| core > 7), [120, 20]);
+    }
+
+    #[test]
+    fn others_count_as_far_as_they_leave_less_than_a_quota() {
+        // No quota; a quota of 2 of 64 cores of which others use 40, 63 and 64.
+        assert_eq!(cores_in_use(1.0, 2.5, 4.0, 4.0), 2.5);
+        assert_eq!([41.0, 64.0, 65.0].map(|busy| cores_in_use(1.0, busy, 64.0, 2.0)), [1.0, 2.0, 3.0]);
     }
 }

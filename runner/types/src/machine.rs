@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 /// Usage of process and machine over an interval. Shares are of time, 0.0 to 1.0; rates are means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineFigures {
-    /// Number of cores of the machine.
+    /// Number of cores that this process may use: of the machine, or fewer where its affinity or a quota says so.
     pub cores: u32,
     /// Cores that this process used, on average.
     pub process_cores: f64,
-    /// Cores that all processes used, on average; `null` where the system does not report it.
+    /// Of these, cores that all processes used, on average; `null` where the system does not report it.
     pub busy_cores: Option<f64>,
     /// Memory that this process held at the end of the interval, in bytes.
     pub process_rss_bytes: u64,

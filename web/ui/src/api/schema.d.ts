@@ -2357,7 +2357,7 @@ export interface components {
         MachineFigures: {
             /**
              * Format: uint32
-             * @description Number of cores of the machine.
+             * @description Number of cores that this process may use: of the machine, or fewer where its affinity or a quota says so.
              */
             cores: number;
             /**
@@ -2367,7 +2367,7 @@ export interface components {
             process_cores: number;
             /**
              * Format: double
-             * @description Cores that all processes used, on average; `null` where the system does not report it.
+             * @description Of these, cores that all processes used, on average; `null` where the system does not report it.
              */
             busy_cores?: number | null;
             /**
