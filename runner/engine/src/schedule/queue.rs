@@ -112,7 +112,7 @@ impl Queue {
     pub(crate) fn close(&mut self, now: Tick) {
         self.closed = true;
         if self.entries.is_empty() {
-            self.give_up_waiting();
+            self.give_up_waiting(now);
             self.meter.on_drained(now);
         }
     }
@@ -132,7 +132,7 @@ impl Queue {
                 Take::Item(item, weight.bytes)
             }
             Some(Entry::EpochEnd) => {
-                self.give_up_waiting();
+                self.give_up_waiting(now);
                 if self.closed && self.entries.is_empty() {
                     self.meter.on_drained(now);
                 }
@@ -222,9 +222,9 @@ impl Queue {
         }
     }
 
-    fn give_up_waiting(&mut self) {
+    fn give_up_waiting(&mut self, now: Tick) {
         if std::mem::take(&mut self.reader_waits) {
-            self.meter.on_get_given_up();
+            self.meter.on_get_given_up(now);
         }
     }
 }

@@ -41,7 +41,8 @@ sums! {
         /// Time that puts waited for a free slot; the waits of several producers overlap and are added.
         put_wait,
         /// Time that the reader waited for an item. There is one reader, so this is also the time with a get waiting. An open
-        /// wait counts; if the data ends before the next item, the wait is subtracted, so that a later reading is lower.
+        /// wait counts; if the data ends before the next item, the wait is subtracted, so that a later reading is lower. The wait
+        /// for a first item that never came stays.
         get_wait,
         /// Time without an item in the queue.
         empty,
@@ -94,7 +95,7 @@ impl QueueMeter {
         self.empty = false;
     }
 
-    /// Records that the reader found the queue empty and waits. The wait counts only if an item ends it.
+    /// Records that the reader found the queue empty and waits.
     #[inline]
     pub fn on_get_waits(&mut self, now: Tick) {
         if self.off {
@@ -118,12 +119,16 @@ impl QueueMeter {
         self.empty = left == 0;
     }
 
-    /// Records that a waiting get gave up because the data ended: such a wait does not count.
-    pub fn on_get_given_up(&mut self) {
-        self.get_waits_since = None;
+    /// Records that a waiting get gave up because the data ended. Such a wait does not count, unless no item came before it: then
+    /// the reader has waited for one all along.
+    pub fn on_get_given_up(&mut self, now: Tick) {
+        let since = self.get_waits_since.take();
+        if self.row.gets == 0 {
+            self.row.get_wait += since.map_or(0, |since| now - since);
+        }
     }
 
-    /// Records that a waiting reader turns to another queue. The wait so far counts, unlike one that is given up.
+    /// Records that a waiting reader turns to another queue. The wait so far counts.
     pub fn on_get_paused(&mut self, now: Tick) {
         if let Some(since) = self.get_waits_since.take() {
             self.row.get_wait += now - since;
@@ -327,13 +332,25 @@ mod tests {
     #[test]
     fn waiting_for_the_end_does_not_count_even_after_an_earlier_reading() {
         let mut meter = QueueMeter::starting_at(Tick::ZERO);
+        meter.on_put(at(1), None);
+        meter.on_take(at(1), 0);
         meter.on_get_waits(at(2));
         let first = sums(&meter, at(4));
-        meter.on_get_given_up();
+        meter.on_get_given_up(at(7));
         meter.on_drained(at(7));
         let whole = sums(&meter, at(9));
         assert_eq!((first.row.get_wait, whole.row.get_wait), (250_000_000, 0));
         assert_eq!(whole.since(&first).row.get_wait, 0);
+    }
+
+    #[test]
+    fn a_reader_to_whom_no_item_came_has_waited_until_the_end() {
+        let mut meter = QueueMeter::starting_at(Tick::ZERO);
+        meter.on_get_waits(at(2));
+        meter.on_get_given_up(at(8));
+        meter.on_drained(at(8));
+        let figures = figures(&meter, at(9));
+        assert_eq!((figures.starved, figures.readiness, figures.num_items), (Some(0.75), Some(0.0), 0));
     }
 
     #[test]
