@@ -87,7 +87,7 @@ impl Draft {
         let sandbox = runs.0.workshop.sandbox.clone();
         apart(&runs, move || {
             let bytes = read(&draft.path)?;
-            let inspected = in_turn(&place, || sandbox.inspect(&bytes));
+            let inspected = in_turn(&place, || sandbox.inspect(&bytes))?;
             inspected.map_err(|error| RunsError::Refused(with_causes(&error)))
         })
         .await
@@ -108,7 +108,7 @@ impl Draft {
         let (workshop, by) = (runs.0.workshop.clone(), runs.uploader());
         let uploaded = apart(&runs, move || {
             check_room(&workshop, &digest)?;
-            let report = in_turn(&place, || check(&workshop, &draft, &digest, &by))?;
+            let report = in_turn(&place, || check(&workshop, &draft, &digest, &by))??;
             let name = report.manifest.name.clone();
             let _registering = workshop.registering();
             // The limit is checked again, because other uploads may have been registered meanwhile.
@@ -164,8 +164,13 @@ impl Whole {
 }
 
 /// Works behind the requests of others if the client has more modules at once.
-fn in_turn<T: Send>(place: &Place, work: impl FnOnce() -> T + Send) -> T {
-    if place.is_one_of_several { work_low(work) } else { work() }
+fn in_turn<T: Send>(place: &Place, work: impl FnOnce() -> T + Send) -> Result<T, RunsError> {
+    if !place.is_one_of_several {
+        return Ok(work());
+    }
+    let no_thread =
+        |error| RunsError::Busy(format!("no thread can be started for the module ({error}); try again"));
+    work_low(work).map_err(no_thread)
 }
 
 fn check_room(workshop: &Workshop, digest: &str) -> Result<(), RunsError> {
