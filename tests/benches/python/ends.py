@@ -5,11 +5,13 @@
 Two processes train in turns with `ends="alone"` and `ends="together"`, the latter with and without memory that they share, as ranks of one and
 of several machines. A step is 20 ms of sleep and a collective operation, as in a training whose ranks exchange gradients; batches are always
 ready. The cost is the difference of the medians over all steps; of it, the loop's thread spends the time shown last in the agreement.
+Loops alone that wait for each other at two counters in shared memory show what any agreement costs on this machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import statistics
 import sys
 import time
@@ -24,7 +26,7 @@ import torch.multiprocessing
 
 WORLD = 2
 
-WAYS = ("alone", "together", "apart")
+WAYS = ("alone", "together", "apart", "counters")
 
 
 class Timed(penstock._together.Agreement):
@@ -44,11 +46,11 @@ class Timed(penstock._together.Agreement):
         return gets
 
 
-def turn(way: str, steps: int, step_s: float) -> tuple[list[float], list[float], list[float]]:
+def turn(way: str, steps: int, step_s: float, counters: Any) -> tuple[list[float], list[float], list[float]]:
     """Time of each step, CPU time of the loop's thread, and its time in the agreement, in seconds."""
     if way == "apart":
         with mock.patch("penstock._together.Board", side_effect=OSError("on another machine")):
-            return turn("together", steps, step_s)
+            return turn("together", steps, step_s, counters)
     document = {
         "name": "steps",
         "source": {"range": {"count": WORLD * steps}},
@@ -56,12 +58,16 @@ def turn(way: str, steps: int, step_s: float) -> tuple[list[float], list[float],
         "threads": 1,
     }
     rank = torch.distributed.get_rank()
-    pipeline = penstock.Pipeline(document, rank=rank, world=WORLD, ends="alone" if way == "alone" else "together")
+    pipeline = penstock.Pipeline(document, rank=rank, world=WORLD, ends="together" if way == "together" else "alone")
     times, cpu, agreeing = [], [], []
     one = torch.ones(1)
     begin, begin_cpu, begin_spent = time.perf_counter(), time.thread_time(), Timed.spent_s
     with mock.patch("penstock._pipeline.Agreement", Timed):
         for _ in pipeline:
+            if way == "counters":
+                counters[rank] += 1
+                while min(counters) < counters[rank]:
+                    time.sleep(0)
             time.sleep(step_s)
             torch.distributed.all_reduce(one)
             end, end_cpu, end_spent = time.perf_counter(), time.thread_time(), Timed.spent_s
@@ -73,13 +79,13 @@ def turn(way: str, steps: int, step_s: float) -> tuple[list[float], list[float],
     return times[5:], cpu[5:], agreeing[5:]
 
 
-def train(rank: int, port: int, rounds: int, steps: int, step_s: float, must_ms: float | None) -> None:
+def train(rank: int, port: int, rounds: int, steps: int, step_s: float, must_ms: float | None, counters: Any) -> None:
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", rank=rank, world_size=WORLD, init_method=f"tcp://127.0.0.1:{port}")
     found: dict[str, tuple[list[float], ...]] = {way: ([], [], []) for way in WAYS}
     for _ in range(rounds):
         for way, figures in found.items():
-            for known, more in zip(figures, turn(way, steps, step_s)):
+            for known, more in zip(figures, turn(way, steps, step_s, counters)):
                 known += more
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
@@ -104,7 +110,8 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=29877)
     parser.add_argument("--must", type=float, help="maximum cost in ms")
     given: Any = parser.parse_args()
-    arguments = (given.port, given.rounds, given.steps, given.step_ms / 1e3, given.must)
+    counters = multiprocessing.get_context("spawn").Array("q", WORLD, lock=False)
+    arguments = (given.port, given.rounds, given.steps, given.step_ms / 1e3, given.must, counters)
     torch.multiprocessing.spawn(train, arguments, nprocs=WORLD)
 
 
