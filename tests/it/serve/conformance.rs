@@ -28,6 +28,8 @@ fn the_api_answers_as_its_description_says_and_never_with_a_defect() {
         "--max-examples=15",
         "--phases=examples,coverage,fuzzing",
         "--seed=1",
+        // A search for settings makes hundreds of predictions, in this build on a machine that tests use as well.
+        "--request-timeout=60",
         "--continue-on-failure",
         "--no-color",
     ]);
