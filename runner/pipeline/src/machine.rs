@@ -97,27 +97,30 @@ fn cores_in_use(process: f64, busy: f64, usable: f64, cores: f64) -> f64 {
 
 /// Busy time of the cores that this process may use, in seconds, and their number.
 fn busy() -> Option<(f64, f64)> {
-    let usable = sched_getaffinity(None).ok();
-    let seconds = busy_of(&fs::read_to_string("/proc/stat").ok()?, |core| {
-        usable.as_ref().is_none_or(|usable| core < CpuSet::MAX_CPU && usable.is_set(core))
-    });
-    Some((seconds.iter().sum::<u64>() as f64 / ticks_per_second() as f64, seconds.len() as f64))
+    let set = sched_getaffinity(None).ok();
+    let usable: Vec<usize> =
+        set.into_iter().flat_map(|set| (0..CpuSet::MAX_CPU).filter(move |core| set.is_set(*core))).collect();
+    let ticks = busy_of(&fs::read_to_string("/proc/stat").ok()?, &usable);
+    Some((ticks.iter().sum::<u64>() as f64 / ticks_per_second() as f64, ticks.len() as f64))
 }
 
-/// Busy time of each core in a text of `/proc/stat` that `is_usable`, in ticks; of all where none is, as in containers that number
-/// their cores anew.
-fn busy_of(stat: &str, is_usable: impl Fn(usize) -> bool) -> Vec<u64> {
-    let cores = stat.lines().filter_map(|line| {
+/// Busy time of each of the `usable` cores in a text of `/proc/stat`, in ticks; of all cores in it if it lacks one of these, as in a container
+/// that numbers its cores anew, or if none is known to be usable.
+fn busy_of(stat: &str, usable: &[usize]) -> Vec<u64> {
+    let core = |line: &str| {
         let (core, times) = line.strip_prefix("cpu")?.split_once(' ')?;
         let times: Vec<u64> = times.split_whitespace().map_while(|ticks| ticks.parse().ok()).collect();
         // User, nice, system, then idle and waiting for storage, then interrupts and time taken by the hypervisor; the rest is
         // contained in the first two.
         let busy = times.iter().take(3).chain(times.iter().skip(5).take(3)).sum();
         Some((core.parse().ok()?, busy))
-    });
-    let cores: Vec<(usize, u64)> = cores.collect();
-    let has_usable = cores.iter().any(|(core, _)| is_usable(*core));
-    cores.into_iter().filter(|(core, _)| !has_usable || is_usable(*core)).map(|(_, busy)| busy).collect()
+    };
+    let mut cores: Vec<(usize, u64)> = stat.lines().filter_map(core).collect();
+    let is_usable = |(core, _): &(usize, u64)| usable.binary_search(core).is_ok();
+    if !usable.is_empty() && cores.iter().filter(|core| is_usable(core)).count() == usable.len() {
+        cores.retain(is_usable);
+    }
+    cores.into_iter().map(|(_, busy)| busy).collect()
 }
 
 fn rss_bytes() -> Option<u64> {
@@ -180,9 +183,10 @@ mod tests {
     #[test]
     fn work_of_others_counts_on_cores_that_this_process_may_use() {
         let stat = "cpu  99 99 99 99 99 99 99 99 9 9\ncpu0 10 1 100 5000 7 2 3 4 8 1\ncpu2 20 0 0 1 0 0 0 0 0 0\nintr 5 cpu\n";
-        assert_eq!(busy_of(stat, |_| true), [120, 20]);
-        assert_eq!(busy_of(stat, |core| core == 2), [20]);
-        assert_eq!(busy_of(stat, |core| core > 7), [120, 20]);
+        assert_eq!(busy_of(stat, &[0, 2]), [120, 20]);
+        assert_eq!(busy_of(stat, &[2]), [20]);
+        assert_eq!(busy_of(stat, &[]), [120, 20]);
+        assert_eq!(busy_of(stat, &[2, 3]), [120, 20], "the numbers are others");
     }
 
     #[test]

@@ -10,7 +10,7 @@ pub struct MachineFigures {
     pub cores: u32,
     /// Cores that this process used, on average.
     pub process_cores: f64,
-    /// Of these, cores that all processes used, on average; `null` where the system does not report it.
+    /// Cores that all processes used, as far as this one may use them, on average; `null` where the system does not report it.
     pub busy_cores: Option<f64>,
     /// Memory that this process held at the end of the interval, in bytes.
     pub process_rss_bytes: u64,

@@ -5,7 +5,7 @@
 Two processes train in turns with `ends="alone"` and `ends="together"`, the latter with and without memory that they share, as ranks of one and
 of several machines. A step is 20 ms of sleep and a collective operation, as in a training whose ranks exchange gradients; batches are always
 ready. The cost is the difference of the medians over all steps; of it, the loop's thread spends the time shown last in the agreement.
-Loops alone that wait for each other at two counters in shared memory show what any agreement costs on this machine.
+Loops alone that wait for each other at two counters in shared memory show what the plainest agreement costs on this machine.
 """
 
 from __future__ import annotations

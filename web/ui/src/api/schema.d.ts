@@ -2367,7 +2367,7 @@ export interface components {
             process_cores: number;
             /**
              * Format: double
-             * @description Of these, cores that all processes used, on average; `null` where the system does not report it.
+             * @description Cores that all processes used, as far as this one may use them, on average; `null` where the system does not report it.
              */
             busy_cores?: number | null;
             /**
