@@ -339,9 +339,9 @@ impl Schedule {
     fn book(&mut self, DoneTask { task, outcome, time }: DoneTask, now: Tick) {
         let stage = &mut self.stages[task.stage];
         let Kind::Pipe(pipe) = &mut stage.kind else { return };
-        let fatal = outcome.as_ref().ok().and_then(|output| output.fatal.clone());
         let (before, made) = (pipe.task_bytes(task.slot), stage.core.book.made);
-        let failed = pipe.complete(task.slot, outcome, time, &mut stage.core, &mut self.settled, now);
+        let (failed, fatal) =
+            pipe.complete(task.slot, outcome, time, &mut stage.core, &mut self.settled, now);
         if stage.core.book.made > made {
             self.epochs.added(pipe.epoch(), stage.core.book.made - made);
         }
@@ -351,7 +351,8 @@ impl Schedule {
             self.failed.push(failed);
         }
         self.budget.replace(before, pipe.task_bytes(task.slot));
-        if self.error.is_none()
+        if (fatal.is_some() || self.failed_samples > 0)
+            && self.error.is_none()
             && let Some(message) = self.fatal(task.stage, fatal).or_else(|| self.exceeded(task.stage, false))
         {
             self.cut(task.stage, message);
@@ -607,7 +608,7 @@ impl Schedule {
                     continue;
                 }
                 let (took, put) = self.step_node(node, now);
-                if took && node > 0 {
+                if took && node > 0 && self.queues[node - 1].take_refusal() {
                     self.mark(node - 1);
                 }
                 let reader = self.readers[node];
@@ -643,23 +644,17 @@ impl Schedule {
         let (before, behind) = self.queues.split_at_mut(node);
         let [output, queues @ ..] = behind else { return (false, false) };
         let Some(input) = before.last_mut() else {
-            let mut failed = Vec::new();
+            let known = self.failed.len();
             let put = self.source.step(
                 output,
                 &mut self.epochs,
                 &mut self.settled,
                 &mut self.parts,
-                &mut failed,
+                &mut self.failed,
                 now,
             );
-            if !failed.is_empty() {
-                self.failed_samples += failed.iter().map(FailedTask::samples).sum::<u64>();
-                self.failed.append(&mut failed);
-                if self.error.is_none()
-                    && let Some(message) = self.run_exceeded(false)
-                {
-                    self.end_source(message);
-                }
+            if self.failed.len() > known {
+                self.count_damaged(known);
             }
             self.end_after_lost_epoch();
             return (false, put);
@@ -698,6 +693,17 @@ impl Schedule {
         moved
     }
 
+    /// Counts samples that the source found damaged: those behind the first `known` failures.
+    #[cold]
+    fn count_damaged(&mut self, known: usize) {
+        self.failed_samples += self.failed[known..].iter().map(FailedTask::samples).sum::<u64>();
+        if self.error.is_none()
+            && let Some(message) = self.run_exceeded(false)
+        {
+            self.end_source(message);
+        }
+    }
+
     /// Ends the step of a gate or join, which `moved` something or not.
     fn after_route(&mut self, moved: bool) -> bool {
         self.end_after_lost_epoch();
@@ -707,13 +713,14 @@ impl Schedule {
     /// Ends the source if every sample of an epoch failed, or too many. The end of an epoch can reveal this without a new failure.
     fn end_after_lost_epoch(&mut self) {
         if self.error.is_none()
-            && let Some(message) = self.lost_epoch()
+            && let Some(lost) = self.epochs.lost()
         {
-            self.end_source(message);
+            self.end_source(lost.to_owned());
         }
     }
 
     /// Ends the source with an error. The stages pass on their remaining items.
+    #[cold]
     fn end_source(&mut self, message: String) {
         self.error = Some(message);
         self.settled.cut();
@@ -736,18 +743,10 @@ impl Schedule {
         Some(format!("stage `{}`: {}", self.stages[stage].core.id, fatal?))
     }
 
-    /// Reason for ending the run after an epoch in which every sample failed, or too many.
-    fn lost_epoch(&self) -> Option<String> {
-        self.epochs.lost().map(str::to_owned)
-    }
-
     /// Reason for ending the run after failures in `stage`, if any of the limits is exceeded.
     fn exceeded(&self, stage: usize, over: bool) -> Option<String> {
-        if self.failed_samples == 0 {
-            return None;
-        }
         let of_stage = self.stages[stage].core.exceeded(over);
-        of_stage.or_else(|| self.run_exceeded(over)).or_else(|| self.lost_epoch())
+        of_stage.or_else(|| self.run_exceeded(over)).or_else(|| self.epochs.lost().map(str::to_owned))
     }
 
     /// Reason for ending the run after failures anywhere, if the limit of the run is exceeded.

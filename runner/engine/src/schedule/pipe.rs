@@ -166,7 +166,8 @@ impl Pipe {
         self.turn_slot(slot, SlotState::Working(doing), core, now);
     }
 
-    /// Records the result of the op in `slot`; `Err` if the op ended without a result. Returns the failures.
+    /// Records the result of the op in `slot`; `Err` if the op ended without a result. Returns the failures, and the op's reason
+    /// for ending the run.
     pub(crate) fn complete(
         &mut self,
         slot: usize,
@@ -175,7 +176,7 @@ impl Pipe {
         core: &mut Core,
         settled: &mut Settled,
         now: Tick,
-    ) -> Option<FailedTask> {
+    ) -> (Option<FailedTask>, Option<String>) {
         let (came_in, held) = (self.slots[slot].inside, self.held);
         let had = came_in + held;
         let was_task = self.slots[slot].first.is_some();
@@ -257,7 +258,7 @@ impl Pipe {
         self.slots[slot].inside = passed_on;
         self.slots[slot].results = Results::new(output.items);
         self.settle_slot(slot, core, now);
-        failed
+        (failed, output.fatal)
     }
 
     pub(crate) fn runs_on(&self) -> RunsOn {

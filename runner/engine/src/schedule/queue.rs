@@ -21,6 +21,8 @@ pub(crate) struct Queue {
     /// Samples that a consumer took but did not complete.
     taken_back: u64,
     reader_waits: bool,
+    /// Set if a put was refused since [`Self::take_refusal`].
+    has_refused: bool,
     /// Set if consecutive ends of epochs stay separate.
     keeps_ends: bool,
 }
@@ -66,6 +68,7 @@ impl Queue {
             taken: 0,
             taken_back: 0,
             reader_waits: false,
+            has_refused: false,
             keeps_ends: false,
         }
     }
@@ -80,6 +83,7 @@ impl Queue {
     pub(crate) fn try_put(&mut self, item: Item, since: Option<Tick>, now: Tick) -> Result<u64, Item> {
         debug_assert!(!self.closed, "a put after the writer closed");
         if self.items >= self.capacity {
+            self.has_refused = true;
             return Err(item);
         }
         let weight = Weight { samples: item.samples(), bytes: item.memory_bytes() };
@@ -89,6 +93,11 @@ impl Queue {
         self.entries.push_back(Entry::Item(item, weight));
         self.meter.on_put(now, since);
         Ok(weight.bytes)
+    }
+
+    /// True if a put was refused since the last call, so that the writer waits for room.
+    pub(crate) fn take_refusal(&mut self) -> bool {
+        std::mem::take(&mut self.has_refused)
     }
 
     /// Records that a put was refused and is waiting from now on.

@@ -40,8 +40,9 @@ pub(crate) struct SourceEnd {
 
 #[derive(Debug)]
 enum Next {
-    /// A sample, with its outcome if it is not passed on.
-    Sample(Sample, Option<Outcome>),
+    Sample(Sample),
+    /// A sample that is not passed on.
+    Ended(Box<(Sample, Outcome)>),
     EpochEnd,
 }
 
@@ -100,8 +101,10 @@ impl SourceEnd {
         budget.hold(self.ahead_bytes);
         match produced {
             Some(Produced::Samples(chunk)) => {
-                self.chunk
-                    .extend(chunk.into_outcomes().map(|(sample, outcome)| Next::Sample(sample, outcome)));
+                self.chunk.extend(chunk.into_outcomes().map(|(sample, outcome)| match outcome {
+                    None => Next::Sample(sample),
+                    Some(outcome) => Next::Ended(Box::new((sample, outcome))),
+                }));
             }
             Some(Produced::EpochEnd) => self.chunk.push_back(Next::EpochEnd),
             None => self.finish(budget),
@@ -153,38 +156,16 @@ impl SourceEnd {
                 }
             }
             match self.chunk.pop_front() {
-                Some(Next::Sample(mut sample, outcome)) => {
-                    self.book.made += 1;
-                    epochs.made(sample.origin.epoch);
-                    settled.make(&mut sample.origin);
-                    parts.draw(&sample.origin);
-                    self.chunk_bytes -= sample.memory_bytes();
-                    match outcome {
-                        None => self.hand = Some((Item::Sample(sample), None)),
-                        Some(Outcome::Dropped) => {
-                            self.book.dropped += 1;
-                            settled.settle(sample.origin);
-                            // What follows may be the end of the data.
-                            put = true;
-                        }
-                        Some(Outcome::Failed(fault)) => {
-                            let epoch = sample.origin.epoch;
-                            let task = FailedTask::new(
-                                &self.book.id,
-                                self.on_error,
-                                vec![Failed { sample, fault }],
-                                None,
-                            );
-                            match task.disposition() {
-                                Disposition::Skipped => self.book.skipped += 1,
-                                Disposition::DeadLettered => self.book.dead_lettered += 1,
-                            }
-                            settled.fail(&task, self.on_error);
-                            epochs.failed(epoch, 1, || task.in_words());
-                            failed.push(task);
-                            put = true;
-                        }
-                    }
+                Some(Next::Sample(mut sample)) => {
+                    self.make(&mut sample, epochs, settled, parts);
+                    self.hand = Some((Item::Sample(sample), None));
+                }
+                Some(Next::Ended(ended)) => {
+                    let (mut sample, outcome) = *ended;
+                    self.make(&mut sample, epochs, settled, parts);
+                    failed.extend(self.settle(sample, outcome, epochs, settled));
+                    // What follows may be the end of the data.
+                    put = true;
                 }
                 Some(Next::EpochEnd) => {
                     output.put_epoch_end();
@@ -203,6 +184,45 @@ impl SourceEnd {
             }
         }
         put
+    }
+
+    fn make(
+        &mut self,
+        sample: &mut Sample,
+        epochs: &mut EpochBooks,
+        settled: &mut Settled,
+        parts: &mut PartBooks,
+    ) {
+        self.book.made += 1;
+        epochs.made(sample.origin.epoch);
+        settled.make(&mut sample.origin);
+        parts.draw(&sample.origin);
+        self.chunk_bytes -= sample.memory_bytes();
+    }
+
+    /// Settles a sample that is not passed on; returns it if it is damaged.
+    #[cold]
+    fn settle(
+        &mut self,
+        sample: Sample,
+        outcome: Outcome,
+        epochs: &mut EpochBooks,
+        settled: &mut Settled,
+    ) -> Option<FailedTask> {
+        let epoch = sample.origin.epoch;
+        let Outcome::Failed(fault) = outcome else {
+            self.book.dropped += 1;
+            settled.settle(sample.origin);
+            return None;
+        };
+        let task = FailedTask::new(&self.book.id, self.on_error, vec![Failed { sample, fault }], None);
+        match task.disposition() {
+            Disposition::Skipped => self.book.skipped += 1,
+            Disposition::DeadLettered => self.book.dead_lettered += 1,
+        }
+        settled.fail(&task, self.on_error);
+        epochs.failed(epoch, task.samples(), || task.in_words());
+        Some(task)
     }
 
     /// Bytes of the samples, of the reservation for the next chunk, and of the memory that the source keeps.
