@@ -1,8 +1,8 @@
 use penstock_tests::{Chance, Figures};
-use penstock_types::plan::{Plan, StageKind};
+use penstock_types::kinds::Work;
+use penstock_types::plan::Plan;
 use penstock_types::policy::Order;
 use penstock_types::run::{QueueRecord, StageRecord};
-use penstock_types::spec::SleepOn;
 use penstock_types::stats::{QueueFigures, TaskFigures, per_second};
 use penstock_types::verdict::{Answer, Measured, PipelineShape, Verdict, VerdictKind};
 
@@ -34,7 +34,8 @@ impl Made {
         let (mut starved, mut blocked) = (Vec::new(), Vec::<f64>::new());
         for node in 0..nodes {
             let before = node.checked_sub(1).map(|queue| starved[queue]);
-            let moves = node > 0 && plan.stages.get(node - 1).is_none_or(|stage| !works(&stage.kind));
+            let moves = node > 0
+                && plan.stages.get(node - 1).is_none_or(|stage| stage.kind.rules().work() == Work::Moving);
             let free = 1.0 - before.unwrap_or(0.0);
             let waits = chance.pick(&[0.0, 0.0, 0.02, 0.1, 1.0]) * share(chance);
             blocked.push(if moves { free } else { free * waits });
@@ -63,17 +64,21 @@ impl Made {
                     part
                 };
                 let order_wait = part(stage.order == Order::Input && slots > 1.0);
-                let thread_wait = part(is_crowded && is_on_thread(&stage.kind));
-                let permit_wait = part(matches!(stage.kind, StageKind::Fetch { .. }));
+                let thread_wait = part(is_crowded && stage.kind.rules().work().is_on_thread());
+                let permit_wait = part(stage.kind.rules().work() == Work::Storage);
                 let slots_s = slots * elapsed_s(place + 1);
                 let tasks = items(place);
-                let failed = if works(&stage.kind) && chance.once_in(6) { share(chance) } else { 0.0 };
+                let failed = if stage.kind.rules().work() != Work::Moving && chance.once_in(6) {
+                    share(chance)
+                } else {
+                    0.0
+                };
                 let task = TaskFigures {
                     num_tasks: tasks,
                     failed_samples: (failed * (tasks * plan.flow_into(place).samples) as f64) as u64,
                     elapsed_s: elapsed_s(place + 1),
                     ave_time_s: (tasks > 0).then(|| rest * slots_s / tasks as f64),
-                    cpu_s: is_on_thread(&stage.kind).then(|| rest * slots_s * share(chance)),
+                    cpu_s: stage.kind.rules().work().is_on_thread().then(|| rest * slots_s * share(chance)),
                     busy_s: rest * slots_s,
                     thread_wait_s: thread_wait * slots_s,
                     permit_wait_s: permit_wait * slots_s,
@@ -126,17 +131,6 @@ impl Made {
 
 fn share(chance: &mut Chance) -> f64 {
     chance.below(1_001) as f64 / 1e3
-}
-
-fn works(kind: &StageKind) -> bool {
-    !matches!(kind, StageKind::Aggregate { .. } | StageKind::Disaggregate)
-}
-
-fn is_on_thread(kind: &StageKind) -> bool {
-    match kind {
-        StageKind::Sleep(sleep) => sleep.on == SleepOn::Thread,
-        other => matches!(other, StageKind::Wasm(_) | StageKind::Collate(_)),
-    }
 }
 
 impl Made {

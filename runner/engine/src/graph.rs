@@ -8,7 +8,8 @@ use penstock_types::resume::Kept;
 
 use crate::ports::{Consumer, Source, TaskOp, ThreadOpFactory};
 use crate::route::Route;
-use crate::schedule::{ChainShape, NodeShape, RunsOn, StageRule, StageShape};
+use crate::schedule::{ChainShape, NodeShape, PipeRule, RunsOn, StageShape};
+use crate::stage_work::StageWork;
 
 pub struct Graph {
     pub name: String,
@@ -63,17 +64,13 @@ pub struct StageNode {
     pub max_failures: Option<FailureLimit>,
     /// Set if results never take more memory than their inputs.
     pub keeps_size: bool,
-    pub work: StageWork,
+    pub work: StageWork<StageOp>,
 }
 
-/// Work that a stage performs on items.
-pub enum StageWork {
+/// Op of a stage.
+pub enum StageOp {
     /// Runs an op that mostly waits, as a future.
-    Tasks {
-        op: Arc<dyn TaskOp>,
-        concurrency: Concurrency,
-        order: Order,
-    },
+    Tasks { op: Arc<dyn TaskOp>, concurrency: Concurrency, order: Order },
     /// Runs an op that computes, on worker threads.
     Threads {
         factory: Arc<dyn ThreadOpFactory>,
@@ -82,47 +79,32 @@ pub enum StageWork {
         /// Set if the op keeps samples between calls, so that the stage may have only one instance.
         stateful: bool,
     },
-    Aggregate {
-        /// Number of samples in a full batch, never 0.
-        size: usize,
-        /// Discards the last batch of an epoch if it is incomplete.
-        drop_last: bool,
-    },
-    Disaggregate,
-    /// Takes the samples of one path of the route with this number.
-    Gate {
-        route: usize,
-    },
-    /// Joins the paths of the route with this number.
-    Join {
-        route: usize,
-    },
 }
 
 impl Graph {
     /// Factories of the ops that run on worker threads, by stage.
     pub(crate) fn factories(&self) -> Vec<Option<Arc<dyn ThreadOpFactory>>> {
-        let factory = |stage: &StageNode| match &stage.work {
-            StageWork::Threads { factory, .. } => Some(factory.clone()),
-            _ => None,
+        let factory = |stage: &StageNode| match stage.work.op()? {
+            StageOp::Threads { factory, .. } => Some(factory.clone()),
+            StageOp::Tasks { .. } => None,
         };
         self.stages.iter().map(factory).collect()
     }
 
     /// Ops that run as futures, by stage.
     pub(crate) fn task_ops(&self) -> Vec<Option<Arc<dyn TaskOp>>> {
-        let op = |stage: &StageNode| match &stage.work {
-            StageWork::Tasks { op, .. } => Some(op.clone()),
-            _ => None,
+        let op = |stage: &StageNode| match stage.work.op()? {
+            StageOp::Tasks { op, .. } => Some(op.clone()),
+            StageOp::Threads { .. } => None,
         };
         self.stages.iter().map(op).collect()
     }
 
     /// True if the only stateful op saves its state.
     fn saves(&self) -> bool {
-        let stateful = self.stages.iter().filter_map(|stage| match &stage.work {
-            StageWork::Threads { factory, stateful: true, .. } => Some(factory),
-            _ => None,
+        let stateful = self.stages.iter().filter_map(|stage| match stage.work.op()? {
+            StageOp::Threads { factory, stateful: true, .. } => Some(factory),
+            StageOp::Threads { .. } | StageOp::Tasks { .. } => None,
         });
         matches!(stateful.collect::<Vec<_>>()[..], [one] if one.saves())
     }
@@ -133,7 +115,7 @@ impl Graph {
             on_error: stage.on_error,
             max_failures: stage.max_failures,
             keeps_size: stage.keeps_size,
-            rule: stage.work.rule(position, self.threads),
+            rule: stage.work.map(|op| op.rule(position, self.threads)),
         };
         ChainShape {
             source: self.source_node.shape(),
@@ -153,25 +135,17 @@ impl Graph {
     }
 }
 
-impl StageWork {
-    pub(crate) fn rule(&self, position: usize, threads: usize) -> StageRule {
+impl StageOp {
+    pub(crate) fn rule(&self, position: usize, threads: usize) -> PipeRule {
         match self {
-            Self::Tasks { concurrency, order, .. } => StageRule::Pipe {
-                concurrency: concurrency.get() as usize,
-                order: *order,
-                runs_on: RunsOn::Tasks,
-            },
-            Self::Threads { concurrency, order, stateful, .. } => StageRule::Pipe {
+            Self::Tasks { concurrency, order, .. } => {
+                PipeRule { concurrency: concurrency.get() as usize, order: *order, runs_on: RunsOn::Tasks }
+            }
+            Self::Threads { concurrency, order, stateful, .. } => PipeRule {
                 concurrency: concurrency.get() as usize,
                 order: *order,
                 runs_on: RunsOn::thread(*stateful, position, threads),
             },
-            Self::Aggregate { size, drop_last } => {
-                StageRule::Aggregate { size: *size, drop_last: *drop_last }
-            }
-            Self::Disaggregate => StageRule::Disaggregate,
-            Self::Gate { route } => StageRule::Gate { route: *route },
-            Self::Join { route } => StageRule::Join { route: *route },
         }
     }
 }

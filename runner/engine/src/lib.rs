@@ -27,6 +27,7 @@ pub mod route;
 pub mod running;
 mod schedule;
 pub mod share;
+pub mod stage_work;
 pub mod timer;
 pub mod typed;
 mod wake;

@@ -30,9 +30,10 @@ use crate::ports::{Fault, Items, Output, Produced, Source};
 use crate::record::Recorder;
 use crate::route::Route;
 use crate::schedule::{
-    ChainShape, OpCall, OpTime, RunReader, RunSums, RunsOn, Schedule, SinkDelivery, StageRule, StageShape,
-    Task,
+    ChainShape, OpCall, OpTime, PipeRule, RunReader, RunSums, RunsOn, Schedule, SinkDelivery, StageRule,
+    StageShape, Task,
 };
+use crate::stage_work::StageWork;
 
 /// A pipeline whose parts are described by their durations.
 pub struct Scenario {
@@ -56,27 +57,7 @@ pub struct Scenario {
 pub struct ScenarioStage {
     pub node: GraphNode,
     pub kind: StageKindName,
-    pub work: ScenarioWork,
-}
-
-#[derive(Debug)]
-pub enum ScenarioWork {
-    Op(ScenarioOp),
-    Aggregate {
-        /// Samples in a batch, never 0.
-        size: usize,
-        /// Discards the last batch of an epoch if it is incomplete.
-        drop_last: bool,
-    },
-    Disaggregate,
-    /// Takes the samples of one path of the route with this number.
-    Gate {
-        route: usize,
-    },
-    /// Joins the paths of the route with this number.
-    Join {
-        route: usize,
-    },
+    pub work: StageWork<ScenarioOp>,
 }
 
 /// An op described by its durations.
@@ -190,7 +171,9 @@ impl Simulation {
         let threads = scenario.threads.max(1);
         let stages = || {
             let stages = scenario.stages.iter().enumerate();
-            stages.map(|(position, stage)| (&stage.node, stage.kind, stage.work.rule(position, threads)))
+            stages.map(|(position, stage)| {
+                (&stage.node, stage.kind, stage.work.map(|op| op.rule(position, threads)))
+            })
         };
         let recorder = Recorder::new(&scenario.source_node, stages(), &scenario.sink_node);
         let stage_shape = |(node, _, rule): (&GraphNode, _, StageRule)| StageShape {
@@ -217,11 +200,8 @@ impl Simulation {
             measured: true,
         };
         let ops = scenario.stages.into_iter().map(|stage| match stage.work {
-            ScenarioWork::Op(op) => Some(op),
-            ScenarioWork::Aggregate { .. }
-            | ScenarioWork::Disaggregate
-            | ScenarioWork::Gate { .. }
-            | ScenarioWork::Join { .. } => None,
+            StageWork::Op(op) => Some(op),
+            _ => None,
         });
         let ops: Vec<_> = ops.collect();
         Self {
@@ -454,23 +434,15 @@ impl PacedSource {
     }
 }
 
-impl ScenarioWork {
-    fn rule(&self, position: usize, threads: usize) -> StageRule {
-        match self {
-            Self::Op(op) => StageRule::Pipe {
-                concurrency: op.concurrency.get() as usize,
-                order: op.order,
-                runs_on: match op.place {
-                    OpPlace::Task => RunsOn::Tasks,
-                    OpPlace::Thread { stateful, .. } => RunsOn::thread(stateful, position, threads),
-                },
+impl ScenarioOp {
+    fn rule(&self, position: usize, threads: usize) -> PipeRule {
+        PipeRule {
+            concurrency: self.concurrency.get() as usize,
+            order: self.order,
+            runs_on: match self.place {
+                OpPlace::Task => RunsOn::Tasks,
+                OpPlace::Thread { stateful, .. } => RunsOn::thread(stateful, position, threads),
             },
-            Self::Aggregate { size, drop_last } => {
-                StageRule::Aggregate { size: *size, drop_last: *drop_last }
-            }
-            Self::Disaggregate => StageRule::Disaggregate,
-            Self::Gate { route } => StageRule::Gate { route: *route },
-            Self::Join { route } => StageRule::Join { route: *route },
         }
     }
 }

@@ -16,7 +16,8 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     pub(crate) fn of(graph: &Graph) -> Self {
-        let stages = graph.stages.iter().map(|stage| (&stage.node, stage.kind, stage.work.rule(0, 1)));
+        let stages =
+            graph.stages.iter().map(|stage| (&stage.node, stage.kind, stage.work.map(|op| op.rule(0, 1))));
         Self::new(&graph.source_node, stages, &graph.sink_node)
     }
 

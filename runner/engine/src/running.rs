@@ -330,10 +330,11 @@ mod tests {
     use super::*;
     use crate::clock::MonotonicClock;
     use crate::consumers::Discard;
-    use crate::graph::{GraphNode, StageNode, StageWork};
+    use crate::graph::{GraphNode, StageNode, StageOp};
     use crate::item::{Item, Sample};
     use crate::ports::{Output, Produced, SourceFault, StopFlag, ThreadOp, ThreadOpFactory};
     use crate::range::RangeSource;
+    use crate::stage_work::StageWork;
 
     /// Timeout longer than any wait in a passing test.
     const LONG: Duration = Duration::from_secs(60);
@@ -407,8 +408,12 @@ mod tests {
 
     fn stage(position: usize, concurrency: u32, stateful: bool) -> StageNode {
         let concurrency = Concurrency::new(concurrency).unwrap();
-        let work =
-            StageWork::Threads { factory: Arc::new(Uneven), concurrency, order: Order::Input, stateful };
+        let work = StageWork::Op(StageOp::Threads {
+            factory: Arc::new(Uneven),
+            concurrency,
+            order: Order::Input,
+            stateful,
+        });
         StageNode {
             node: node(&format!("stage-{position}")),
             kind: StageKindName::Wasm,

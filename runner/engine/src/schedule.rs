@@ -45,7 +45,7 @@ use self::queue::{Queue, Take};
 use self::room::NodesBehind;
 use self::route::Routing;
 use self::settled::Settled;
-pub(crate) use self::shape::{ChainShape, NodeShape, StageRule, StageShape};
+pub(crate) use self::shape::{ChainShape, NodeShape, PipeRule, StageRule, StageShape};
 use self::sink::SinkEnd;
 use self::source::SourceEnd;
 use self::stage::{Kind, Stage};

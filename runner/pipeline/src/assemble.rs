@@ -4,16 +4,17 @@ use std::sync::{Arc, OnceLock};
 
 use penstock_device::GpuError;
 use penstock_engine::consumers::{Discard, Simulate};
-use penstock_engine::graph::{Graph, GraphNode, StageNode, StageWork};
+use penstock_engine::graph::{Graph, GraphNode, StageNode, StageOp};
 use penstock_engine::memory::BatchMemory;
 use penstock_engine::ops::{Collate, SleepTask, SleepTimes, Usual};
 use penstock_engine::ports::{Consumer, Source, TaskOp, ThreadOpFactory};
 use penstock_engine::route::{Choice, FieldChoice, Route};
+use penstock_engine::stage_work::StageWork;
 use penstock_engine::timer::Timer;
 use penstock_storage::{BYTES_FIELD, FetchOp, StoreError};
 use penstock_types::manifest::Mode;
 use penstock_types::plan::{
-    ConsumerPlan, Plan, RoutePlan, SleepPlan, StageId, StageKind, StagePlan, WasmPlan,
+    ConsumerPlan, FetchPlan, Plan, RoutePlan, StageId, StageKind, StagePlan, WasmPlan,
 };
 use penstock_types::policy::{Capacity, OnError};
 use penstock_types::resume::{Kept, Progress};
@@ -69,7 +70,7 @@ impl Parts<'_> {
                 kind: stage.kind.name(),
                 on_error: stage.on_error,
                 max_failures: stage.max_failures,
-                keeps_size: stage.kind.keeps_size(),
+                keeps_size: stage.kind.rules().keeps_size(),
                 work: self.work(stage, &gpus, watched).await?,
             });
         }
@@ -124,66 +125,65 @@ impl Parts<'_> {
         stage: &StagePlan,
         gpus: &Gpus,
         watched: &mut Watched,
-    ) -> Result<StageWork, AssembleError> {
-        let tasks =
-            |op: Arc<dyn TaskOp>| StageWork::Tasks { op, concurrency: stage.concurrency, order: stage.order };
-        let threads = |factory: Arc<dyn ThreadOpFactory>, stateful: bool| StageWork::Threads {
-            factory,
-            concurrency: stage.concurrency,
-            order: stage.order,
-            stateful,
-        };
-        Ok(match &stage.kind {
-            StageKind::Aggregate { size, drop_last } => {
-                StageWork::Aggregate { size: *size, drop_last: *drop_last }
-            }
-            StageKind::Disaggregate => StageWork::Disaggregate,
-            StageKind::Fetch { store, object } => {
+    ) -> Result<StageWork<StageOp>, AssembleError> {
+        let op = self.op(stage, gpus, watched).await?.map(StageWork::Op);
+        Ok(op.or_else(|| StageWork::moving(&stage.kind)).expect("a stage without an op moves samples"))
+    }
+
+    /// Builds the op of a stage; `None` for a stage that only moves samples.
+    async fn op(
+        &self,
+        stage: &StagePlan,
+        gpus: &Gpus,
+        watched: &mut Watched,
+    ) -> Result<Option<StageOp>, AssembleError> {
+        let (concurrency, order) = (stage.concurrency, stage.order);
+        let tasks = |op: Arc<dyn TaskOp>| StageOp::Tasks { op, concurrency, order };
+        let stateful = stage.kind.rules().is_stateful();
+        let threads =
+            |factory: Arc<dyn ThreadOpFactory>| StageOp::Threads { factory, concurrency, order, stateful };
+        Ok(Some(match &stage.kind {
+            StageKind::Fetch(FetchPlan { store, object }) => {
                 tasks(Arc::new(FetchOp::new(self.prepared.store(store)).of(object.as_deref())))
             }
             StageKind::Wasm(wasm) => {
                 let factory = self.prepared.guest(stage, wasm).await?;
                 watched.guests.insert(stage.id.to_string(), factory.clone());
-                threads(Arc::new(factory), stage.kind.is_stateful())
+                threads(Arc::new(factory))
             }
             StageKind::Collate(collate) => {
                 let memory = gpus.memory().unwrap_or_else(|| self.memory.clone());
                 let notes = self.prepared.found.notes(&self.prepared.plan.source.id.to_string());
                 let usual = Usual::of(notes, self.changed_before(stage));
-                threads(Arc::new(Collate::new(collate.clone(), usual, Some(memory))), false)
+                threads(Arc::new(Collate::new(collate.clone(), usual, Some(memory))))
             }
-            StageKind::Transfer { device } => {
+            StageKind::Transfer(device) => {
                 tasks(gpus.transfer(&stage.id.to_string(), *device, &mut watched.transfers)?)
             }
             StageKind::Sleep(sleep) => {
                 let times = SleepTimes::new(*sleep, self.prepared.plan.seed, &stage.seeded_as);
-                match sleep {
-                    SleepPlan { on: SleepOn::Async, .. } => {
-                        tasks(Arc::new(SleepTask::new(times, self.timer()?)))
-                    }
-                    SleepPlan { on: SleepOn::Thread, .. } => threads(Arc::new(times), false),
+                match sleep.on {
+                    SleepOn::Async => tasks(Arc::new(SleepTask::new(times, self.timer()?))),
+                    SleepOn::Thread => threads(Arc::new(times)),
                 }
             }
-            StageKind::Path(path) => StageWork::Gate { route: path.route },
-            StageKind::Route(route) => StageWork::Join { route: route.route },
-        })
+            StageKind::Aggregate(_) | StageKind::Disaggregate | StageKind::Path(_) | StageKind::Route(_) => {
+                return Ok(None);
+            }
+        }))
     }
 
-    /// Factory of the op of a stage that computes; `None` for any other stage.
+    /// Factory of the op of a stage that occupies a worker thread; `None` for any other stage.
     pub(crate) async fn computing(
         &self,
         stage: &StagePlan,
     ) -> Result<Option<Arc<dyn ThreadOpFactory>>, AssembleError> {
-        if matches!(stage.kind, StageKind::Transfer { .. }) {
+        if !stage.kind.rules().work().is_on_thread() {
             return Ok(None);
         }
-        Ok(match self.work(stage, &Gpus::default(), &mut Watched::default()).await? {
-            StageWork::Threads { factory, .. } => Some(factory),
-            StageWork::Tasks { .. }
-            | StageWork::Aggregate { .. }
-            | StageWork::Disaggregate
-            | StageWork::Gate { .. }
-            | StageWork::Join { .. } => None,
+        Ok(match self.op(stage, &Gpus::default(), &mut Watched::default()).await? {
+            Some(StageOp::Threads { factory, .. }) => Some(factory),
+            Some(StageOp::Tasks { .. }) | None => None,
         })
     }
 
@@ -192,7 +192,7 @@ impl Parts<'_> {
         let mut changed = BTreeSet::new();
         for before in self.prepared.plan.stages.iter().take_while(|before| before.id != stage.id) {
             match &before.kind {
-                StageKind::Fetch { .. } => drop(changed.insert(BYTES_FIELD.to_owned())),
+                StageKind::Fetch(_) => drop(changed.insert(BYTES_FIELD.to_owned())),
                 StageKind::Wasm(wasm) => {
                     let named = self.prepared.module(wasm).manifest().fields(&wasm.params);
                     let (wants, makes) = (named.wants?, named.makes?);
@@ -244,8 +244,8 @@ impl Prepared {
             assets,
             document_seed: self.plan.seed,
         });
-        let stateful = self.plan.stages.iter().filter(|stage| stage.kind.is_stateful()).count();
-        let saves = stateful == 1 && stage.kind.is_stateful() && factory.module().saves();
+        let stateful = self.plan.stages.iter().filter(|stage| stage.kind.rules().is_stateful()).count();
+        let saves = stateful == 1 && stage.kind.rules().is_stateful() && factory.module().saves();
         let kept = self.start.as_ref().map(|start| start.kept().state.clone());
         Ok(if saves { factory.saving(kept.unwrap_or_default().into()) } else { factory })
     }

@@ -47,7 +47,7 @@ impl Gpus {
     pub(crate) fn of(plan: &Plan, max_held: usize) -> Result<Self, GpuError> {
         let mut targets = BTreeMap::new();
         for stage in &plan.stages {
-            let StageKind::Transfer { device } = stage.kind else { continue };
+            let StageKind::Transfer(device) = stage.kind else { continue };
             let Some(number) = number(device) else { continue };
             if targets.contains_key(&number) {
                 continue;
@@ -124,7 +124,7 @@ fn number(device: Device) -> Option<u32> {
 /// Checks that the GPUs of the document exist.
 pub(crate) fn check_devices(plan: &Plan) -> Vec<SpecFault> {
     let fault = |stage: &StagePlan| {
-        let StageKind::Transfer { device: Device::Cuda(number) } = stage.kind else { return None };
+        let StageKind::Transfer(Device::Cuda(number)) = stage.kind else { return None };
         let error = Gpu::check(number).err()?;
         let found = format!("found `cuda:{number}`, but {}", with_causes(&error));
         let fault = SpecFault::new(stage.place.key("device"), found);

@@ -1,13 +1,10 @@
 //! Upper bounds for the memory of a plan, before it runs.
 
-use penstock_types::plan::{Plan, StageKind};
+use penstock_types::plan::{Plan, StagePlan};
 
-/// Memory assumed for each object in flight, in MiB: its connection with buffers. The object itself counts against `buffer_mib`.
-pub const FETCH_MIB: u64 = 1;
-
-/// Memory that depends on a plan's concurrency and threads, in MiB: its instances, and the objects in flight.
+/// Memory that depends on a plan's concurrency and threads, in MiB: its instances, and its tasks, such as the objects in flight.
 pub fn settings_mib(plan: &Plan, threads: u32) -> u64 {
-    instances_mib(plan, threads) + fetches(plan) * FETCH_MIB
+    instances_mib(plan, threads) + tasks_mib(plan)
 }
 
 /// Memory of all instances of a plan, in MiB: each thread may have one instance of each module.
@@ -17,14 +14,11 @@ pub fn instances_mib(plan: &Plan, threads: u32) -> u64 {
 
 /// Memory limit of an instance of each module, in MiB.
 pub fn guests(plan: &Plan) -> impl Iterator<Item = u64> {
-    plan.stages.iter().filter_map(|stage| match &stage.kind {
-        StageKind::Wasm(wasm) => Some(wasm.memory_bytes >> 20),
-        _ => None,
-    })
+    plan.stages.iter().filter_map(|stage| stage.kind.rules().memory().instance)
 }
 
-/// Maximum number of concurrent tasks over all `fetch` stages.
-pub fn fetches(plan: &Plan) -> u64 {
-    let fetches = plan.stages.iter().filter(|stage| matches!(stage.kind, StageKind::Fetch { .. }));
-    fetches.map(|stage| u64::from(stage.concurrency.get())).sum()
+/// Memory of all tasks that a plan may have at a time, beside their items, in MiB.
+pub fn tasks_mib(plan: &Plan) -> u64 {
+    let tasks = |stage: &StagePlan| stage.kind.rules().memory().task * u64::from(stage.concurrency.get());
+    plan.stages.iter().map(tasks).sum()
 }

@@ -12,15 +12,16 @@ use std::time::Duration;
 use penstock_engine::consumers::Simulate;
 use penstock_engine::ops::SleepTimes;
 use penstock_engine::predict::{
-    Extent, OpPlace, OpTimes, Prediction, RecordedTimes, Scenario, ScenarioOp, ScenarioStage, ScenarioWork,
-    StepTimes, predict,
+    Extent, OpPlace, OpTimes, Prediction, RecordedTimes, Scenario, ScenarioOp, ScenarioStage, StepTimes,
+    predict,
 };
 use penstock_engine::range::RangeSource;
+use penstock_engine::stage_work::StageWork;
+use penstock_types::kinds::Work;
 use penstock_types::machine::MachineFigures;
-use penstock_types::manifest::Mode;
 use penstock_types::plan::{ConsumerPlan, Plan, StageKind, StagePlan};
 use penstock_types::run::{QueueRecord, StageRecord};
-use penstock_types::spec::{SleepOn, Source};
+use penstock_types::spec::Source;
 use penstock_types::traversal::Traversal;
 use penstock_types::verdict::{Measured, PipelineShape, Verdict};
 use schemars::JsonSchema;
@@ -250,10 +251,14 @@ fn scenario(plan: &Plan, recording: Option<&Recording>, machine: Machine) -> Res
 }
 
 /// Work of a stage; `None` if its times are unknown.
-fn work(plan: &Plan, stage: &StagePlan, recorded: Option<RecordedStage<'_>>) -> Option<ScenarioWork> {
+fn work(
+    plan: &Plan,
+    stage: &StagePlan,
+    recorded: Option<RecordedStage<'_>>,
+) -> Option<StageWork<ScenarioOp>> {
     let op = |times, place, yields| {
         let (concurrency, order) = (stage.concurrency, stage.order);
-        ScenarioWork::Op(ScenarioOp { times, place, concurrency, order, yields })
+        StageWork::Op(ScenarioOp { times, place, concurrency, order, yields })
     };
     let as_recorded = |place: OpPlace| {
         let recorded = recorded.as_ref()?;
@@ -265,27 +270,23 @@ fn work(plan: &Plan, stage: &StagePlan, recorded: Option<RecordedStage<'_>>) -> 
         };
         Some(op(OpTimes::Recorded(times), place, recorded.yields()))
     };
-    let computes = |stateful| OpPlace::Thread { computing: 1.0, stateful };
-    match &stage.kind {
-        StageKind::Aggregate { size, drop_last } => {
-            Some(ScenarioWork::Aggregate { size: *size, drop_last: *drop_last })
-        }
-        StageKind::Disaggregate => Some(ScenarioWork::Disaggregate),
-        StageKind::Path(path) => Some(ScenarioWork::Gate { route: path.route }),
-        StageKind::Route(route) => Some(ScenarioWork::Join { route: route.route }),
-        StageKind::Fetch { .. } | StageKind::Transfer { .. } => as_recorded(OpPlace::Task),
-        StageKind::Wasm(wasm) => as_recorded(computes(wasm.mode == Mode::Stateful)),
-        StageKind::Collate(_) => as_recorded(computes(false)),
-        StageKind::Sleep(sleep) => {
-            let late = recorded.map_or(Duration::ZERO, |recorded| recorded.late());
-            let times = OpTimes::Sleep { times: SleepTimes::new(*sleep, plan.seed, &stage.seeded_as), late };
-            let place = match sleep.on {
-                SleepOn::Async => OpPlace::Task,
-                SleepOn::Thread => OpPlace::Thread { computing: 0.0, stateful: false },
-            };
-            Some(op(times, place, 1.0))
-        }
+    if let Some(moving) = StageWork::moving(&stage.kind) {
+        return Some(moving);
     }
+    let place = place(&stage.kind);
+    let StageKind::Sleep(sleep) = &stage.kind else { return as_recorded(place) };
+    let late = recorded.map_or(Duration::ZERO, |recorded| recorded.late());
+    let times = OpTimes::Sleep { times: SleepTimes::new(*sleep, plan.seed, &stage.seeded_as), late };
+    Some(op(times, place, 1.0))
+}
+
+/// Where the ops of a stage run.
+fn place(kind: &StageKind) -> OpPlace {
+    let (work, stateful) = (kind.rules().work(), kind.rules().is_stateful());
+    if !work.is_on_thread() {
+        return OpPlace::Task;
+    }
+    OpPlace::Thread { computing: if work == Work::Computing { 1.0 } else { 0.0 }, stateful }
 }
 
 fn consumer(plan: &Plan, recording: Option<&Recording>) -> Option<StepTimes> {
@@ -305,9 +306,13 @@ fn assumptions(
     machine: Machine,
     foreign_cores: f64,
 ) -> Vec<String> {
-    let is = |wanted: fn(&StageKind) -> bool| plan.stages.iter().any(|stage| wanted(&stage.kind));
-    let computes = is(|kind| matches!(kind, StageKind::Wasm(_) | StageKind::Collate(_)));
-    let reads = is(|kind| matches!(kind, StageKind::Fetch { .. } | StageKind::Transfer { .. }));
+    let works = || plan.stages.iter().map(|stage| stage.kind.rules().work());
+    let computes = works().any(|work| work == Work::Computing);
+    let is_sleep = |stage: &StagePlan| matches!(stage.kind, StageKind::Sleep(_));
+    let reads = plan
+        .stages
+        .iter()
+        .any(|stage| matches!(stage.kind.rules().work(), Work::Storage | Work::Waiting) && !is_sleep(stage));
     let mut assumed = Vec::new();
     if recording.is_some() {
         assumed.push("times are drawn from the recorded ones, independently of each other".to_owned());

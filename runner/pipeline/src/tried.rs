@@ -12,7 +12,7 @@ use penstock_storage::{BoundedStore, StoreError};
 use penstock_types::data_set::DataFields;
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::left_out::LeftOut;
-use penstock_types::plan::{ConsumerPlan, StageKind};
+use penstock_types::plan::{ConsumerPlan, FetchPlan, StageKind};
 use penstock_types::run::FailureClass;
 use penstock_types::spec::{self, MixSource};
 use penstock_types::text::with_causes;
@@ -140,7 +140,7 @@ impl Prepared {
         let mut faults = Vec::new();
         let mut tried = BTreeSet::new();
         for stage in &own.plan.stages {
-            let StageKind::Fetch { store, object } = &stage.kind else { continue };
+            let StageKind::Fetch(FetchPlan { store, object }) = &stage.kind else { continue };
             let key = first.as_ref().and_then(|sample| key_of(sample, object.as_deref()));
             if !tried.insert((store.as_str(), key.clone())) {
                 continue;

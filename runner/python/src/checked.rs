@@ -187,7 +187,7 @@ fn not_collated(plan: &Plan) -> Vec<SpecFault> {
 /// If a launcher makes only one GPU visible to each rank, no GPU has this number, and `auto` selects the visible one.
 pub(crate) fn prefer_gpu(plan: &mut Plan, number: u32) {
     for stage in &mut plan.stages {
-        if let StageKind::Transfer { device } = &mut stage.kind
+        if let StageKind::Transfer(device) = &mut stage.kind
             && *device == Device::Auto
             && Gpu::check(number).is_ok()
         {

@@ -1,7 +1,7 @@
 //! Admission of runs: the cost of a run in threads, memory and instances, and the reason why a run waits.
 
 use penstock_engine::memory::process_limit_bytes;
-use penstock_pipeline::memory::{FETCH_MIB, fetches, guests, settings_mib};
+use penstock_pipeline::memory::{guests, settings_mib, tasks_mib};
 use penstock_types::config::RunBounds;
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::plan::{Plan, StageKind, StagePlan};
@@ -139,10 +139,7 @@ pub(crate) fn check(plan: &Plan, assets_mib: u64, budget: &Budget) -> Vec<SpecFa
             ),
         ));
     }
-    let guests = plan.stages.iter().filter_map(|stage| match &stage.kind {
-        StageKind::Wasm(wasm) => Some((stage, wasm.memory_bytes >> 20)),
-        _ => None,
-    });
+    let guests = plan.stages.iter().filter_map(|stage| Some((stage, stage.kind.rules().memory().instance?)));
     if cost.memory_mib > budget.memory_mib {
         let largest = guests.clone().max_by_key(|(_, mib)| *mib);
         let buffer = plan.buffer_bytes >> 20;
@@ -154,9 +151,10 @@ pub(crate) fn check(plan: &Plan, assets_mib: u64, budget: &Budget) -> Vec<SpecFa
             format!("{} threads x {mib} MiB for [{}] + ", cost.threads, printable(&stage.id.to_string(), 100))
         });
         let guests: String = guests.take(8).collect();
-        let fetches = match fetches(plan) {
+        let of_a_task = plan.stages.iter().map(|stage| stage.kind.rules().memory().task).max();
+        let fetches = match of_a_task.unwrap_or_default() {
             0 => String::new(),
-            fetches => format!("{fetches} fetches at a time x {FETCH_MIB} MiB + "),
+            mib => format!("{} fetches at a time x {mib} MiB + ", tasks_mib(plan) / mib),
         };
         let assets = if assets_mib > 0 { format!("{assets_mib} MiB of assets + ") } else { String::new() };
         faults.push(SpecFault::new(

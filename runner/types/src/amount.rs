@@ -43,6 +43,11 @@ pub fn count(number: u64) -> String {
     text
 }
 
+/// A number of things: `1 sample`, `12,345 samples`.
+pub fn plural(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

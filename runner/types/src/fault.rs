@@ -8,6 +8,9 @@ use strsim::osa_distance;
 
 use crate::text::printable;
 
+/// Maximum number of faults reported at a time; any beyond it are reported by the next check.
+pub const MAX_FAULTS: usize = 100;
+
 /// Maximum length of a pointer in bytes; a longer pointer is cut to an enclosing object or list.
 const MAX_POINTER: usize = 1024;
 /// Maximum length of a pointer in messages, in bytes.

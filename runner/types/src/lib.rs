@@ -7,6 +7,7 @@ pub mod data_set;
 pub mod dtype;
 pub mod fault;
 pub mod figures;
+pub mod kinds;
 pub mod ledger;
 pub mod left_out;
 pub mod machine;

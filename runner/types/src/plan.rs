@@ -2,30 +2,39 @@
 
 mod check;
 mod explain;
+mod faults;
 mod fields;
 mod flow;
+mod items;
+mod known;
 mod recipe;
 mod route;
+mod sources;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::fault::Pointer;
-use crate::manifest::{Manifest, Mode};
-use crate::policy::{Capacity, Concurrency, FailureLimit, Mismatch, OnError, Order, Ragged, StageKindName};
+use crate::kinds::Fails;
+use crate::policy::{Capacity, Concurrency, FailureLimit, OnError, Order};
 use crate::routes::{RoutePart, RouteSpan};
-use crate::spec::{Asset, Name, Route, STD_PREFIX, SleepOn, SleepShape, Source};
+use crate::spec::{Route, Source};
 use crate::traversal::TraversalSettings;
 
 pub use self::check::{Draft, LEAST_SAMPLE_BYTES};
+pub(crate) use self::faults::Faults;
+pub(crate) use self::fields::Missing;
 pub use self::fields::{BYTES_FIELD, Fields, LABEL_FIELD};
 pub use self::flow::{Epoch, Flow, Unit};
+pub use self::known::{Known, ModuleFacts, StoreFacts};
+pub use crate::kinds::{
+    AggregatePlan, CollatePlan, Device, FetchPlan, PathPlan, RoutePlan, SleepPlan, StageKind, WasmPlan,
+};
 
 /// A pipeline that is checked and can be built. Only [`Plan::check`] and [`Plan::draft`] create it.
 #[derive(Clone, Debug, PartialEq)]
@@ -96,132 +105,10 @@ pub struct StagePlan {
     pub on_error: OnError,
     /// Limit of failures in this stage, beyond which the run fails.
     pub max_failures: Option<FailureLimit>,
+    /// What can fail in the stage.
+    pub fails: Fails,
     /// Items that the stage produces.
     pub flow: Flow,
-}
-
-/// Kind of a stage, with the settings specific to it.
-#[derive(Clone, Debug, PartialEq)]
-pub enum StageKind {
-    /// Collects samples into batches.
-    Aggregate {
-        /// Number of samples in a batch.
-        size: usize,
-        /// Discards an epoch's last batch when it is not full.
-        drop_last: bool,
-    },
-    /// Splits batches into samples.
-    Disaggregate,
-    /// Reads the object that each sample's key, or one of its fields, names.
-    Fetch {
-        /// Name of the store to read from.
-        store: String,
-        /// Field that contains the key of the object; `None` for the key of the sample.
-        object: Option<String>,
-    },
-    /// Runs a WebAssembly module.
-    Wasm(WasmPlan),
-    /// Stacks the fields of a batch's samples.
-    Collate(CollatePlan),
-    /// Copies batches to the training device.
-    Transfer {
-        /// Target of the copies.
-        device: Device,
-    },
-    /// Waits without changing its items.
-    Sleep(SleepPlan),
-    /// Takes the samples of one path of a route: a gate.
-    Path(PathPlan),
-    /// Joins the paths of a route.
-    Route(RoutePlan),
-}
-
-/// Gate of a path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PathPlan {
-    /// Number of the route in the plan, from 0.
-    pub route: usize,
-    /// Position among the paths of the route, from 0.
-    pub index: usize,
-    /// Name of the path, which is the value of its samples' field; `None` for the path of all other samples.
-    pub value: Option<String>,
-    /// Field of the samples that contains the name of their path.
-    pub field: String,
-}
-
-/// Join of a route.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RoutePlan {
-    /// Number of the route in the plan, from 0.
-    pub route: usize,
-    /// Field of the samples that contains the name of their path.
-    pub field: String,
-    /// Names of the paths, in the order of their gates; the last one is `else` if `has_else` is set.
-    pub paths: Vec<String>,
-    /// Set if one of the paths takes all other samples; otherwise, these samples fail.
-    pub has_else: bool,
-    /// Set if each sample that enters the paths also leaves them, unless it fails, is dropped or fans out.
-    pub is_counted: bool,
-}
-
-/// A module with its settings.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WasmPlan {
-    /// The module as the document names it.
-    pub module: String,
-    /// Digest of the module that runs: `sha256:` and 64 hex digits.
-    pub digest: String,
-    /// Unit of work of one call.
-    pub mode: Mode,
-    /// `true` if one sample may become several; `None` when the module does not state it.
-    pub fan_out: Option<bool>,
-    /// Parameters of the module. Not yet checked against the manifest's schema.
-    pub params: Map<String, Value>,
-    /// CPU time that the module may use for one sample.
-    pub deadline: Duration,
-    /// Memory that one instance may use, in bytes.
-    pub memory_bytes: u64,
-    /// Data that the module may return for one sample, in bytes.
-    pub output_bytes: u64,
-    /// Objects that the module may read by name.
-    pub assets: BTreeMap<Name, Asset>,
-}
-
-/// Settings of `collate`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct CollatePlan {
-    /// Handling of tensors that differ in shape.
-    pub ragged: Ragged,
-    /// Shapes of tensor fields, by field; samples of other shapes fail with [`Ragged::Skip`].
-    pub shapes: BTreeMap<String, Vec<u32>>,
-    /// Handling of samples whose fields differ from those of the data set.
-    pub mismatch: Mismatch,
-}
-
-/// Target device of `transfer`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Device {
-    /// The memory of this process.
-    Host,
-    /// The first GPU of the machine that runs the pipeline, or host memory where it has none.
-    Auto,
-    /// The GPU with this number, from 0, in CUDA's numbering of the visible devices.
-    Cuda(u32),
-}
-
-/// Duration of the tasks of `sleep`, and the resource they occupy.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SleepPlan {
-    /// Mean duration of a task.
-    pub mean: Duration,
-    /// Maximum deviation from the mean, as a share of the mean; for the shape `uniform` only.
-    pub jitter: f64,
-    /// Distribution of the times.
-    pub shape: SleepShape,
-    /// Resource that a task occupies.
-    pub on: SleepOn,
-    /// Share of tasks that fail on purpose, 0.0 to 1.0.
-    pub fail_rate: f64,
 }
 
 /// The last stage: moves finished items into the sink queue.
@@ -277,44 +164,6 @@ pub struct StageId {
     /// Part between the position and the name, e.g. `route/image/1:`; empty for stages outside of routes.
     within: String,
     name: String,
-}
-
-/// Properties of a module that are known before it runs.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ModuleFacts {
-    /// Name of the module, without version; the names of the program's modules start with `std/`.
-    pub name: String,
-    /// Digest of the module: `sha256:` and 64 hex digits.
-    pub digest: String,
-    /// Self-description of the module.
-    pub manifest: Manifest,
-}
-
-impl ModuleFacts {
-    /// Default name of a stage that runs the module.
-    fn short_name(&self) -> &str {
-        self.name.strip_prefix(STD_PREFIX).unwrap_or(&self.name)
-    }
-}
-
-/// Modules and stores that the names in a document refer to.
-#[derive(Clone, Debug)]
-pub struct Known<'a> {
-    /// Modules, by their reference in the document.
-    pub modules: &'a BTreeMap<String, ModuleFacts>,
-    /// Names of existing modules, to suggest one when a document names an unknown module.
-    pub names: &'a [String],
-    /// Fields of the source's samples; when missing, the fields follow from the kind of source.
-    pub fields: Option<Fields>,
-    /// Stores by name; `None` when they are not known yet, so that any name is accepted.
-    pub stores: Option<&'a BTreeMap<String, StoreFacts>>,
-}
-
-/// Properties of a store that are known before it is read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StoreFacts {
-    /// Set if the configuration of the store names an index.
-    pub has_index: bool,
 }
 
 impl StageId {
@@ -405,42 +254,6 @@ impl StagePlan {
         match self.concurrency.get() {
             1 => self.id.to_string(),
             tasks => format!("{}[{tasks}]", self.id),
-        }
-    }
-}
-
-impl StageKind {
-    /// Name of the kind, as in the document.
-    pub fn name(&self) -> StageKindName {
-        match self {
-            Self::Aggregate { .. } => StageKindName::Aggregate,
-            Self::Disaggregate => StageKindName::Disaggregate,
-            Self::Fetch { .. } => StageKindName::Fetch,
-            Self::Wasm(_) => StageKindName::Wasm,
-            Self::Collate(_) => StageKindName::Collate,
-            Self::Transfer { .. } => StageKindName::Transfer,
-            Self::Sleep(_) => StageKindName::Sleep,
-            Self::Path(_) => StageKindName::Path,
-            Self::Route(_) => StageKindName::Route,
-        }
-    }
-
-    /// True if the op keeps samples between calls.
-    pub fn is_stateful(&self) -> bool {
-        matches!(self, Self::Wasm(wasm) if wasm.mode == Mode::Stateful)
-    }
-
-    /// True if results take no more memory than their inputs.
-    pub fn keeps_size(&self) -> bool {
-        match self {
-            Self::Collate(collate) => collate.ragged != Ragged::Pad,
-            Self::Transfer { .. }
-            | Self::Sleep(_)
-            | Self::Aggregate { .. }
-            | Self::Disaggregate
-            | Self::Path(_)
-            | Self::Route(_) => true,
-            Self::Fetch { .. } | Self::Wasm(_) => false,
         }
     }
 }

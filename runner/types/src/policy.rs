@@ -1,44 +1,12 @@
-//! Enumerations in the settings of a stage: kind, order, and handling of failures.
+//! Enumerations in the settings of a stage: order, and handling of failures.
 
 use schemars::JsonSchema;
 use serde::de::{Error, Unexpected};
 use serde::{Deserialize, Deserializer, Serialize};
-use strum::IntoStaticStr;
 
+pub use crate::kinds::StageKindName;
 use crate::spec::read_number;
 pub use crate::spec::{Capacity, Concurrency};
-
-/// Kind of a stage without its settings, as named in documents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum StageKindName {
-    /// Collects samples into batches.
-    Aggregate,
-    /// Splits batches into samples.
-    Disaggregate,
-    /// Reads objects from a store.
-    Fetch,
-    /// Runs a WebAssembly module.
-    Wasm,
-    /// Stacks the samples of a batch.
-    Collate,
-    /// Copies batches to a device.
-    Transfer,
-    /// Waits without changing its items.
-    Sleep,
-    /// Entry of a path of a route; not a kind of a document's stages.
-    Path,
-    /// Joins the paths of a route.
-    Route,
-}
-
-impl StageKindName {
-    /// Name of the kind in the document.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
 
 /// Order in which a stage passes its results on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -10,7 +10,6 @@ mod reading;
 mod route;
 mod set;
 mod source;
-mod stage;
 mod table;
 
 #[cfg(test)]
@@ -28,22 +27,23 @@ pub use bounds::{
 pub use consumer::{Consumer, Discard, Files, Simulate, Stream};
 pub use json::{JsonBounds, MAX_DEPTH, MAX_DOCUMENT_BYTES, parse, parse_within};
 pub use json_size::JsonSize;
-pub use read::{MAX_FAULTS, read_all, read_value};
+pub use read::{read_all, read_value};
 pub use reading::{FillValue, Links, OnDamage, Suffix, SuffixOf, WhenMissing};
-pub use route::{ELSE, MAX_ROUTE_DEPTH, ROUTE_FIELD, Route, RouteBy};
+pub use route::MAX_ROUTE_DEPTH;
 pub use set::{parse_setting, set};
 pub use source::{
     ColumnType, ComparedValue, Comparison, IndexSource, KeyPart, LabelOrigin, LabelTable, ListSource,
     MdsSource, Missing, MixPart, MixSource, Operator, ParquetSource, RangeSource, RecordDecoding, RecordForm,
     RecordObjects, RecordsSource, Source, TableSource, TarSource, TfrecordSource,
 };
-pub(crate) use stage::Settings;
-pub use stage::{
-    Aggregate, Asset, Collate, Disaggregate, Fetch, Sleep, SleepOn, SleepShape, Stage, Transfer, Wasm,
-};
 pub(crate) use table::is_double_quote;
 pub use table::{TableForm, TextEncoding};
 
+pub use crate::fault::MAX_FAULTS;
+pub use crate::kinds::{
+    Aggregate, Asset, Collate, Disaggregate, ELSE, Fetch, ROUTE_FIELD, Route, RouteBy, Sleep, SleepOn,
+    SleepShape, Stage, Transfer, Wasm,
+};
 use crate::policy::FailureLimit;
 
 /// Maximum number of stages of one pipeline.

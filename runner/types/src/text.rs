@@ -31,6 +31,11 @@ pub fn printable(text: &str, limit: usize) -> String {
     shown
 }
 
+/// Text of a document or a store, safe to print and bounded in length.
+pub fn shown(text: &str) -> String {
+    printable(text, MAX_SHOWN_KEY)
+}
+
 /// Message of an error and of its causes, in one line.
 pub fn with_causes(error: &dyn Error) -> String {
     let mut words = error.to_string();

@@ -28,7 +28,6 @@ pub use self::advice::{Advice, Goal, Setting};
 pub use self::diagnosis::Diagnosis;
 use self::judge::Look;
 pub use self::shape::PipelineShape;
-pub(crate) use self::shape::StageWork;
 pub use self::slots::{SlotUse, ThreadUse};
 use crate::machine::MachineFigures;
 use crate::run::FailureGroup;

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use penstock_engine::clock::{Clock, ManualClock, MonotonicClock};
 use penstock_engine::consumers::Discard;
-use penstock_engine::graph::{Graph, GraphNode, StageNode, StageWork};
+use penstock_engine::graph::{Graph, GraphNode, StageNode, StageOp};
 use penstock_engine::item::{Item, Origin, Sample, Value};
 use penstock_engine::ports::{
     Consumer, Fault, Output, Produced, Source, SourceFault, StopFlag, ThreadOp, ThreadOpFactory,
@@ -276,12 +276,12 @@ fn graph(
         on_error: OnError::Skip,
         max_failures: None,
         keeps_size: false,
-        work: StageWork::Threads {
+        work: StageWork::Op(StageOp::Threads {
             factory: factory.clone(),
             concurrency: Concurrency::new(concurrency).unwrap(),
             order: Order::Completion,
             stateful: false,
-        },
+        }),
     };
     Graph {
         name: "bench".into(),

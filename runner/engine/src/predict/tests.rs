@@ -1,6 +1,6 @@
 //! Compares predictions with closed-form results for queues without overhead, for eight pipelines; times are in milliseconds.
 
-use penstock_types::plan::SleepPlan;
+use penstock_types::plan::{AggregatePlan, SleepPlan};
 use penstock_types::policy::{Capacity, StageKindName};
 use penstock_types::routes::RouteSpan;
 use penstock_types::spec::{SleepOn, SleepShape};
@@ -35,7 +35,7 @@ fn op(ms: u32, concurrency: u32, place: OpPlace) -> ScenarioStage {
         fail_rate: 0.0,
     };
     let name = format!("{ms}ms");
-    let work = ScenarioWork::Op(ScenarioOp {
+    let work = StageWork::Op(ScenarioOp {
         times: OpTimes::Sleep { times: SleepTimes::new(plan, 7, &name), late: Duration::ZERO },
         place,
         concurrency: Concurrency::new(concurrency).unwrap(),
@@ -46,7 +46,7 @@ fn op(ms: u32, concurrency: u32, place: OpPlace) -> ScenarioStage {
 }
 
 fn aggregate(size: usize) -> ScenarioStage {
-    let work = ScenarioWork::Aggregate { size, drop_last: false };
+    let work = StageWork::Aggregate(AggregatePlan { size, drop_last: false });
     ScenarioStage { node: node("aggregate", 2), kind: StageKindName::Aggregate, work }
 }
 
@@ -178,7 +178,7 @@ fn threads_and_cores_limit_the_rate_below_the_concurrency() {
 fn source_time_and_stage_yield_determine_the_rates() {
     let with = |source_ms, yields| {
         let mut stage = op(1, 1, OpPlace::Task);
-        let ScenarioWork::Op(op) = &mut stage.work else { unreachable!() };
+        let StageWork::Op(op) = &mut stage.work else { unreachable!() };
         op.yields = yields;
         let scenario = Scenario {
             source_time: MS * source_ms,
@@ -218,7 +218,7 @@ fn pipelines_that_take_no_time_or_deliver_no_item_are_predicted_in_bounded_time(
     assert!(cut.items > 0 && cut.window.t1_s < 1e-9, "{:?}", cut.window.t1_s);
     // Every epoch has only three samples, so no batch is ever filled.
     let endless = TraversalSettings { epochs: None, ..TraversalSettings::IN_ORDER };
-    let work = ScenarioWork::Aggregate { size: 4, drop_last: true };
+    let work = StageWork::Aggregate(AggregatePlan { size: 4, drop_last: true });
     let drops = ScenarioStage { node: node("aggregate", 2), kind: StageKindName::Aggregate, work };
     let nothing = Scenario {
         source: Box::new(RangeSource::new(Traversal::new(3, endless).unwrap())),
@@ -230,14 +230,14 @@ fn pipelines_that_take_no_time_or_deliver_no_item_are_predicted_in_bounded_time(
 /// A route with an op of 10 ms and one of 80 ms in its paths, which half of the samples take each.
 fn routed(order: Order) -> Scenario {
     let work = |work, name: &str, kind| ScenarioStage { node: node(name, 2), kind, work };
-    let gate = |name: &str| work(ScenarioWork::Gate { route: 0 }, name, StageKindName::Path);
+    let gate = |name: &str| work(StageWork::Gate { route: 0 }, name, StageKindName::Path);
     let (mut fast, mut slow) = (op(10, 1, OpPlace::Task), op(80, 1, OpPlace::Task));
     for stage in [&mut fast, &mut slow] {
-        if let ScenarioWork::Op(op) = &mut stage.work {
+        if let StageWork::Op(op) = &mut stage.work {
             op.order = order;
         }
     }
-    let join = work(ScenarioWork::Join { route: 0 }, "route", StageKindName::Route);
+    let join = work(StageWork::Join { route: 0 }, "route", StageKindName::Route);
     let span = RouteSpan { gates: vec![1, 3], join: 5 };
     let shares = PathShares::new(&[1, 1, 0], 7, "route").unwrap();
     Scenario {

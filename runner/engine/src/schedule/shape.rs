@@ -4,6 +4,7 @@ use penstock_types::resume::Kept;
 use super::work::RunsOn;
 use crate::parts::SourceParts;
 use crate::route::Route;
+use crate::stage_work::StageWork;
 
 /// Description from which a schedule is built.
 #[derive(Debug)]
@@ -50,33 +51,19 @@ pub(crate) struct StageShape {
     pub(crate) rule: StageRule,
 }
 
+/// What a schedule does with the items of a stage.
+pub(crate) type StageRule = StageWork<PipeRule>;
+
+/// Rules by which an op is called.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum StageRule {
-    Pipe {
-        concurrency: usize,
-        order: Order,
-        runs_on: RunsOn,
-    },
-    Aggregate {
-        size: usize,
-        drop_last: bool,
-    },
-    Disaggregate,
-    /// Entry of a path of the route with this number.
-    Gate {
-        route: usize,
-    },
-    /// Join of the route with this number.
-    Join {
-        route: usize,
-    },
+pub(crate) struct PipeRule {
+    pub(crate) concurrency: usize,
+    pub(crate) order: Order,
+    pub(crate) runs_on: RunsOn,
 }
 
 impl StageRule {
-    pub(crate) fn concurrency(self) -> usize {
-        match self {
-            Self::Pipe { concurrency, .. } => concurrency,
-            Self::Aggregate { .. } | Self::Disaggregate | Self::Gate { .. } | Self::Join { .. } => 1,
-        }
+    pub(crate) fn concurrency(&self) -> usize {
+        self.op().map_or(1, |pipe| pipe.concurrency)
     }
 }

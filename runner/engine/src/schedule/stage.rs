@@ -5,7 +5,7 @@ use super::aggregate::Aggregate;
 use super::core::{Core, Hand, bytes_in, samples_in};
 use super::disaggregate::Disaggregate;
 use super::pipe::Pipe;
-use super::shape::{StageRule, StageShape};
+use super::shape::{PipeRule, StageRule, StageShape};
 
 /// A stage between source and sink.
 #[derive(Debug)]
@@ -45,10 +45,10 @@ impl Stage {
     /// Creates a stage that is measured from the time in `measured` on; with `None`, the stage is not measured.
     pub(crate) fn new(position: usize, shape: StageShape, measured: Option<Tick>) -> Self {
         let kind = match shape.rule {
-            StageRule::Pipe { concurrency, order, runs_on } => {
+            StageRule::Op(PipeRule { concurrency, order, runs_on }) => {
                 Kind::Pipe(Pipe::new(position, concurrency, runs_on, order, shape.keeps_size))
             }
-            StageRule::Aggregate { size, drop_last } => Kind::Aggregate(Aggregate::new(size, drop_last)),
+            StageRule::Aggregate(plan) => Kind::Aggregate(Aggregate::new(plan.size, plan.drop_last)),
             StageRule::Disaggregate => Kind::Disaggregate(Disaggregate::default()),
             StageRule::Gate { route } => Kind::Gate(Passage::new(route)),
             StageRule::Join { route } => Kind::Join(Passage::new(route)),

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use penstock_types::ledger::Ledger;
+use penstock_types::plan::AggregatePlan;
 use penstock_types::policy::OnError;
 use penstock_types::run::FailureClass;
 use proptest::prelude::*;
@@ -34,7 +35,7 @@ fn stage(id: usize, capacity: usize, rule: StageRule) -> StageShape {
 }
 
 fn pipe(concurrency: usize, order: Order, runs_on: RunsOn) -> StageRule {
-    StageRule::Pipe { concurrency, order, runs_on }
+    StageRule::Op(PipeRule { concurrency, order, runs_on })
 }
 
 fn shape(stages: Vec<StageShape>, sink: usize) -> ChainShape {
@@ -150,8 +151,8 @@ fn reference(position: usize, rule: &StageRule, stream: Vec<Mark>) -> Vec<Mark> 
         Items::Many(items) => out.extend(items.into_iter().map(Mark::Item)),
     };
     let end = |out: &mut Vec<Mark>, joiner: &mut Joiner, collected: &mut Vec<Sample>| match rule {
-        StageRule::Pipe { runs_on: RunsOn::OneThread(_), .. } => put(out, joiner.finish()),
-        StageRule::Aggregate { drop_last: false, .. } if !collected.is_empty() => {
+        StageRule::Op(PipeRule { runs_on: RunsOn::OneThread(_), .. }) => put(out, joiner.finish()),
+        StageRule::Aggregate(AggregatePlan { drop_last: false, .. }) if !collected.is_empty() => {
             out.push(Mark::Item(Item::Batch(std::mem::take(collected))));
         }
         _ => collected.clear(),
@@ -163,11 +164,11 @@ fn reference(position: usize, rule: &StageRule, stream: Vec<Mark>) -> Vec<Mark> 
             continue;
         };
         match rule {
-            StageRule::Pipe { runs_on: RunsOn::OneThread(_), .. } => {
+            StageRule::Op(PipeRule { runs_on: RunsOn::OneThread(_), .. }) => {
                 into_samples(item).into_iter().for_each(|sample| put(&mut out, joiner.apply(sample)));
             }
-            StageRule::Pipe { .. } => put(&mut out, apply(position, item)),
-            StageRule::Aggregate { size, .. } => {
+            StageRule::Op(PipeRule { .. }) => put(&mut out, apply(position, item)),
+            StageRule::Aggregate(AggregatePlan { size, .. }) => {
                 collected.extend(into_samples(item));
                 if collected.len() >= *size {
                     out.push(Mark::Item(Item::Batch(std::mem::take(&mut collected))));
@@ -278,7 +279,7 @@ impl Driver {
     }
 
     fn on_threads(&self, task: Task) -> bool {
-        !matches!(self.rule[task.stage], StageRule::Pipe { runs_on: RunsOn::Tasks, .. })
+        !matches!(self.rule[task.stage], StageRule::Op(PipeRule { runs_on: RunsOn::Tasks, .. }))
     }
 
     /// Completes the task at `running`, and further tasks of its stage: `most` in all.
@@ -296,7 +297,8 @@ impl Driver {
     }
 
     fn result(&mut self, (task, work): (Task, OpCall)) -> DoneTask {
-        let stateful = matches!(self.rule[task.stage], StageRule::Pipe { runs_on: RunsOn::OneThread(_), .. });
+        let stateful =
+            matches!(self.rule[task.stage], StageRule::Op(PipeRule { runs_on: RunsOn::OneThread(_), .. }));
         let output = match work {
             OpCall::Apply(item) if stateful && let Some(packer) = &mut self.packer => {
                 packer.apply(into_samples(item).remove(0))
@@ -342,7 +344,7 @@ impl Driver {
         let counted: u64 = self.schedule.bytes_by_node().sum();
         assert_eq!(self.schedule.budget.held(), counted, "bytes held by all nodes together");
         for (stage, rule) in self.schedule.stages.iter().zip(&self.rule) {
-            if let (Kind::Pipe(pipe), StageRule::Pipe { concurrency, .. }) = (&stage.kind, rule) {
+            if let (Kind::Pipe(pipe), StageRule::Op(PipeRule { concurrency, .. })) = (&stage.kind, rule) {
                 assert!(pipe.alive() <= *concurrency);
             }
         }
@@ -364,7 +366,7 @@ fn any_stages() -> impl Strategy<Value = Vec<StageShape>> {
     let order = prop_oneof![Just(Order::Completion), Just(Order::Input)];
     let rule = prop_oneof![
         4 => (1_usize..5, order, runs_on).prop_map(|(concurrency, order, runs_on)| pipe(concurrency, order, runs_on)),
-        2 => (1_usize..5, any::<bool>()).prop_map(|(size, drop_last)| StageRule::Aggregate { size, drop_last }),
+        2 => (1_usize..5, any::<bool>()).prop_map(|(size, drop_last)| StageRule::Aggregate(AggregatePlan { size, drop_last })),
         1 => Just(StageRule::Disaggregate),
         1 => (0_usize..2).prop_map(|worker| pipe(1, Order::Completion, RunsOn::OneThread(worker))),
     ];
@@ -375,17 +377,18 @@ fn any_stages() -> impl Strategy<Value = Vec<StageShape>> {
         let mut kept: Vec<StageShape> = Vec::new();
         for (rule, capacity) in stages {
             let fits = match rule {
-                StageRule::Aggregate { .. } | StageRule::Pipe { runs_on: RunsOn::OneThread(_), .. } => {
-                    !batches
-                }
+                StageRule::Aggregate(AggregatePlan { .. })
+                | StageRule::Op(PipeRule { runs_on: RunsOn::OneThread(_), .. }) => !batches,
                 StageRule::Disaggregate => batches,
-                StageRule::Pipe { .. } | StageRule::Gate { .. } | StageRule::Join { .. } => true,
+                StageRule::Op(PipeRule { .. }) | StageRule::Gate { .. } | StageRule::Join { .. } => true,
             };
             if fits {
                 batches = match rule {
-                    StageRule::Aggregate { .. } => true,
+                    StageRule::Aggregate(AggregatePlan { .. }) => true,
                     StageRule::Disaggregate => false,
-                    StageRule::Pipe { .. } | StageRule::Gate { .. } | StageRule::Join { .. } => batches,
+                    StageRule::Op(PipeRule { .. }) | StageRule::Gate { .. } | StageRule::Join { .. } => {
+                        batches
+                    }
                 };
                 kept.push(stage(kept.len() + 1, capacity, rule));
             }
@@ -426,13 +429,13 @@ proptest! {
         }).collect());
 
         let in_order = stages.iter().all(|stage| match stage.rule {
-            StageRule::Pipe { concurrency, order, .. } => concurrency == 1 || order == Order::Input,
+            StageRule::Op(PipeRule { concurrency, order, .. }) => concurrency == 1 || order == Order::Input,
             _ => true,
         });
         // With these stages, the order determines which samples form a pair or end up in a discarded batch.
         let order_matters = stages.iter().any(|stage| matches!(
             stage.rule,
-            StageRule::Aggregate { drop_last: true, .. } | StageRule::Pipe { runs_on: RunsOn::OneThread(_), .. }
+            StageRule::Aggregate(AggregatePlan { drop_last: true, .. }) | StageRule::Op(PipeRule { runs_on: RunsOn::OneThread(_), .. })
         ));
         let mut driver = Driver::new(ChainShape { buffer_bytes: budget, ..shape(stages, sink) }, chunks, workers);
         let mut choices = choices.into_iter().cycle();
@@ -464,7 +467,7 @@ proptest! {
         }
         let now = driver.tick();
         for (sums, rule) in read(&mut driver.schedule, now).stages.iter().zip(&driver.rule) {
-            let concurrency = match rule { StageRule::Pipe { concurrency, .. } => *concurrency as u64, _ => 1 };
+            let concurrency = match rule { StageRule::Op(PipeRule { concurrency, .. }) => *concurrency as u64, _ => 1 };
             prop_assert_eq!(sums.row.slot_times().iter().sum::<u64>(), concurrency * sums.row.elapsed);
         }
     }
@@ -618,7 +621,10 @@ fn the_samples_in_flight_without_a_consumer_are_exactly_those_that_capacities_al
     for (threads, order) in [(RunsOn::AnyThread, Order::Completion), (RunsOn::Tasks, Order::Input)] {
         let rule = pipe(4, order, threads);
         // The op keeps every sample, so that the expected counts are exact.
-        let stages = vec![stage(1, 2, rule), stage(2, 3, StageRule::Aggregate { size: 5, drop_last: false })];
+        let stages = vec![
+            stage(1, 2, rule),
+            stage(2, 3, StageRule::Aggregate(AggregatePlan { size: 5, drop_last: false })),
+        ];
         let mut driver = Driver::new(shape(stages, 3), vec![Produced::samples(all_kept(1000))], 4);
         driver.fill();
         let ledger = driver.ledger();
@@ -730,7 +736,7 @@ fn an_epoch_in_which_every_sample_fails_ends_the_run() {
 /// Fails all `count` samples of an epoch in batches of three, and only then ends the epoch; a second epoch follows.
 fn run_of_failing_batches(count: u64, drop_last: bool) -> Schedule {
     let stages = vec![
-        stage(1, 2, StageRule::Aggregate { size: 3, drop_last }),
+        stage(1, 2, StageRule::Aggregate(AggregatePlan { size: 3, drop_last })),
         stage(2, 2, pipe(1, Order::Completion, RunsOn::AnyThread)),
     ];
     let mut schedule = Schedule::new(ChainShape { all_may_fail_before: 0, ..shape(stages, 3) }, Tick::ZERO);
@@ -963,7 +969,7 @@ fn a_failed_batch_of_a_million_is_counted_under_the_lock_and_grouped_without_it(
     // CPU times of counting and of grouping.
     let times = |is_lost| {
         let stages = vec![
-            stage(1, 2, StageRule::Aggregate { size: SAMPLES as usize, drop_last: false }),
+            stage(1, 2, StageRule::Aggregate(AggregatePlan { size: SAMPLES as usize, drop_last: false })),
             stage(2, 2, pipe(1, Order::Completion, RunsOn::AnyThread)),
         ];
         let chunk = || samples(0..SAMPLES, 0);

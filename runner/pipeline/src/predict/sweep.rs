@@ -150,12 +150,12 @@ fn neighbours(setting: &Setting, budget: SweepBudget) -> Vec<Setting> {
         }
     };
     for (place, stage) in setting.plan.stages.iter().enumerate() {
-        if let Some(tasks) = changeable(&stage.kind).then(|| stage.concurrency.get()) {
+        if let Some(tasks) = stage.kind.rules().may_grow().then(|| stage.concurrency.get()) {
             for more in [tasks + 1, tasks * 2] {
                 let Some(concurrency) = Concurrency::new(more) else { continue };
                 let mut plan = setting.plan.clone();
                 plan.stages[place].concurrency = concurrency;
-                if on_threads(&stage.kind) {
+                if stage.kind.rules().work().is_on_thread() {
                     add(plan.clone(), threads + (more - tasks));
                 }
                 add(plan, threads);
@@ -169,12 +169,12 @@ fn neighbours(setting: &Setting, budget: SweepBudget) -> Vec<Setting> {
         add(plan, threads);
     }
     let mut all = setting.plan.clone();
-    for stage in all.stages.iter_mut().filter(|stage| changeable(&stage.kind)) {
+    for stage in all.stages.iter_mut().filter(|stage| stage.kind.rules().may_grow()) {
         let tasks = stage.concurrency.get();
         stage.concurrency = Concurrency::new(tasks * 2).unwrap_or(stage.concurrency);
     }
     add(all.clone(), threads);
-    if all.stages.iter().any(|stage| on_threads(&stage.kind)) {
+    if all.stages.iter().any(|stage| stage.kind.rules().work().is_on_thread()) {
         add(all.clone(), (threads * 2).min(budget.threads));
         add(setting.plan.clone(), threads + 1);
         add(setting.plan.clone(), (threads * 2).min(budget.threads));
@@ -250,26 +250,5 @@ fn proposal(setting: &Setting, start: &Setting) -> Proposal {
         gain: if start.rate > 0.0 { setting.rate / start.rate } else { 1.0 },
         threads: to,
         memory_mib: instances_mib(&setting.plan, to),
-    }
-}
-
-fn changeable(kind: &StageKind) -> bool {
-    match kind {
-        StageKind::Aggregate { .. } | StageKind::Disaggregate | StageKind::Path(_) | StageKind::Route(_) => {
-            false
-        }
-        StageKind::Wasm(wasm) => wasm.mode != penstock_types::manifest::Mode::Stateful,
-        StageKind::Fetch { .. }
-        | StageKind::Collate(_)
-        | StageKind::Transfer { .. }
-        | StageKind::Sleep(_) => true,
-    }
-}
-
-fn on_threads(kind: &StageKind) -> bool {
-    match kind {
-        StageKind::Wasm(_) | StageKind::Collate(_) => true,
-        StageKind::Sleep(sleep) => sleep.on == penstock_types::spec::SleepOn::Thread,
-        _ => false,
     }
 }

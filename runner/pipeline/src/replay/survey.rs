@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use penstock_types::fault::SpecFault;
+use penstock_types::kinds::Fails;
 use penstock_types::plan::StageId;
-use penstock_types::spec::{MAX_DOCUMENT_BYTES, STD_PREFIX, Spec, Stage};
+use penstock_types::spec::{MAX_DOCUMENT_BYTES, Spec};
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -163,28 +164,15 @@ fn stage_of(spec: &Spec, written: &str) -> Result<StageId, LetterFault> {
     if let Some(source) = id.as_ref().filter(|id| id.position() == 0) {
         return Err(LetterFault::OfTheSource(source.clone()));
     }
-    let stage = id.as_ref().and_then(|id| spec.stage(id).filter(|stage| may_be_called(stage, id.name())));
-    match (id, stage) {
-        (Some(id), Some(Stage::Fetch(_) | Stage::Wasm(_) | Stage::Transfer(_) | Stage::Sleep(_))) => Ok(id),
-        (_, Some(Stage::Collate(_))) => Err(LetterFault::OfABatch(written.to_owned())),
-        (_, Some(Stage::Route(_))) => Err(LetterFault::OfARoute(written.to_owned())),
-        (_, Some(Stage::Aggregate(_) | Stage::Disaggregate(_))) => {
-            Err(LetterFault::NothingFails(written.to_owned()))
-        }
-        _ => Err(LetterFault::UnknownStage(printable(written, MAX_SHOWN_KEY))),
-    }
-}
-
-/// True if `name` may be the stage's name. The name of a stage without a member `name` may depend on its module.
-fn may_be_called(stage: &Stage, name: &str) -> bool {
-    match (stage.name(), stage) {
-        (Some(own), _) => own.as_str() == name,
-        (None, Stage::Wasm(wasm)) => {
-            let module = wasm.module.as_str();
-            let own = module.split('@').next().unwrap_or(module);
-            module.starts_with("sha256:") || own.strip_prefix(STD_PREFIX).unwrap_or(own) == name
-        }
-        (None, other) => other.kind() == name,
+    let stage = id.as_ref().and_then(|id| spec.stage(id).filter(|stage| stage.may_be_called(id.name())));
+    let (Some(id), Some(stage)) = (id, stage) else {
+        return Err(LetterFault::UnknownStage(printable(written, MAX_SHOWN_KEY)));
+    };
+    match stage.fails() {
+        Fails::Samples => Ok(id),
+        Fails::OfABatch => Err(LetterFault::OfABatch(written.to_owned())),
+        Fails::OfARoute => Err(LetterFault::OfARoute(written.to_owned())),
+        Fails::Nothing => Err(LetterFault::NothingFails(written.to_owned())),
     }
 }
 

@@ -1,23 +1,15 @@
 //! Explains a plan in words, for readers who did not write the document.
 
-use std::time::Duration;
-
-use serde_json::Value;
-
-use super::{Device, Fields, Flow, PathPlan, Plan, SourcePlan, StageKind, StagePlan, Unit, WasmPlan};
-use crate::amount::{self, count, percent};
+use super::{Fields, Flow, Plan, SourcePlan, StageKind, StagePlan, Unit};
+use crate::amount::{count, percent, plural};
 use crate::fault::listed;
-use crate::manifest::Mode;
-use crate::policy::{Capacity, FailureLimit, OnError, Order, Ragged, USUAL_NEEDS_SAMPLES, USUAL_RATE};
+use crate::kinds::Work;
+use crate::policy::{Capacity, FailureLimit, OnError, Order, USUAL_NEEDS_SAMPLES, USUAL_RATE};
 use crate::spec::{
     LabelOrigin, Missing, ParquetSource, RecordForm, RecordObjects, RecordsSource, Source, TableSource,
 };
-use crate::text::{MAX_SHOWN_KEY, printable};
+use crate::text::shown;
 use crate::traversal::{Shard, Uneven};
-use crate::verdict::StageWork;
-
-/// Length of a module's digest in the text, in bytes.
-const SHOWN_DIGEST: usize = "sha256:".len() + 12;
 
 impl Plan {
     /// Describes the pipeline: each part in order with its settings, then the queue behind it, with the items of an epoch in
@@ -32,10 +24,9 @@ impl Plan {
         let mut parts = vec![(self.source.id.to_string(), lines)];
         for (stage, behind) in self.stages.iter().zip(flows) {
             flow = behind;
-            let mut lines = vec![stage.kind.in_words()];
-            if let StageKind::Wasm(wasm) = &stage.kind {
-                lines.push(wasm.limits_in_words());
-            }
+            let rules = stage.kind.rules();
+            let mut lines = vec![rules.in_words()];
+            lines.extend(rules.limits_in_words());
             lines.extend(stage.tasks_in_words());
             lines.extend(stage.joins_in_words());
             lines.push(queue(stage.queue, flow));
@@ -283,83 +274,13 @@ impl SourcePlan {
     }
 }
 
-impl StageKind {
-    fn in_words(&self) -> String {
-        match self {
-            Self::Aggregate { size, drop_last } => {
-                let last = if *drop_last { ", drops an epoch's last batch if it is not full" } else { "" };
-                format!("collects {} into a batch{last}", plural(*size as u64, "sample"))
-            }
-            Self::Disaggregate => "splits batches into samples".to_owned(),
-            Self::Fetch { store, object } => {
-                let named =
-                    object.as_ref().map_or("key".to_owned(), |field| format!("field `{}`", shown(field)));
-                format!("reads the object of each sample's {named} from the store `{store}`")
-            }
-            Self::Wasm(wasm) => wasm.in_words(),
-            Self::Collate(collate) => {
-                let differ = match collate.ragged {
-                    Ragged::Fail => "different shapes fail the run",
-                    Ragged::Pad => "pads different shapes with zeros",
-                    Ragged::List => "gives tensors as lists",
-                    Ragged::Skip => "skips samples of other shapes",
-                };
-                format!("stacks each field over the samples of a batch, {differ}")
-            }
-            Self::Transfer { device } => match device {
-                Device::Host => "keeps batches in the memory of the host".to_owned(),
-                Device::Auto => {
-                    "copies batches to the first GPU, or keeps them on the host if there is none".to_owned()
-                }
-                Device::Cuda(number) => format!("copies batches to GPU {number}"),
-            },
-            Self::Sleep(sleep) => format!("sleeps {} on average", time(sleep.mean)),
-            Self::Path(PathPlan { value: Some(value), field, .. }) => {
-                format!("takes the samples whose field `{field}` is `{value}`")
-            }
-            Self::Path(PathPlan { value: None, .. }) => "takes all other samples".to_owned(),
-            Self::Route(route) => {
-                format!("joins the paths {}", listed(route.paths.iter().map(String::as_str)))
-            }
-        }
-    }
-}
-
-impl WasmPlan {
-    fn in_words(&self) -> String {
-        let on = match self.mode {
-            Mode::Sample => "on each sample",
-            Mode::Batch => "on each batch",
-            Mode::Stateful => "on one sample after another in one instance",
-        };
-        let mut given = Vec::new();
-        if !self.params.is_empty() {
-            given.push(shown(&Value::Object(self.params.clone()).to_string()));
-        }
-        if !self.assets.is_empty() {
-            given.push(format!("the assets {}", listed(self.assets.keys().map(|name| name.as_str()))));
-        }
-        let with = if given.is_empty() { "" } else { " with " };
-        let digest = self.digest.get(..SHOWN_DIGEST).unwrap_or(&self.digest);
-        format!("runs the module `{}` ({digest}) {on}{with}{}", self.module, given.join(" and "))
-    }
-
-    fn limits_in_words(&self) -> String {
-        let deadline = time(self.deadline);
-        let [memory, output] = [self.memory_bytes, self.output_bytes].map(|bytes| count(bytes >> 20));
-        format!(
-            "at most {deadline} of CPU time and {output} MiB of output a sample, {memory} MiB an instance"
-        )
-    }
-}
-
 impl StagePlan {
     /// Tasks, order and handling of failures; `None` for stages without tasks.
     fn tasks_in_words(&self) -> Option<String> {
-        let on = match StageWork::of(&self.kind) {
-            StageWork::Moving => return None,
-            StageWork::Storage | StageWork::Waiting => "outside the worker threads",
-            StageWork::Computing | StageWork::Sleeping => "on worker threads",
+        let on = match self.kind.rules().work() {
+            Work::Moving => return None,
+            work if work.is_on_thread() => "on worker threads",
+            _ => "outside the worker threads",
         };
         let (order, tasks) = (self.order_in_words(), plural(u64::from(self.concurrency.get()), "task"));
         Some(format!(
@@ -426,17 +347,4 @@ fn queue(capacity: Capacity, flow: Flow) -> String {
     };
     let epoch = flow.epoch.map(|epoch| format!("; {} an epoch", count(epoch.items))).unwrap_or_default();
     format!("-> queue of {}: {}{of}{epoch}", capacity.get(), flow.unit.name())
-}
-
-/// Text of the document, safe to print and bounded in length.
-fn shown(text: &str) -> String {
-    printable(text, MAX_SHOWN_KEY)
-}
-
-fn time(length: Duration) -> String {
-    amount::duration(length.as_secs_f64())
-}
-
-fn plural(number: u64, noun: &str) -> String {
-    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
 }

@@ -4,10 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::StageKind;
 use crate::fault::{listed, suggestion};
 use crate::manifest::{MAX_NAMED_FIELDS, Manifest, Mode, NamedFields};
-use crate::policy::Ragged;
 use crate::spec::{LabelOrigin, MixSource, Name, ParquetSource, RecordDecoding, Source};
 
 /// Name of the field that `fetch` reads objects into.
@@ -38,11 +36,11 @@ enum Presence {
 
 /// A field that a module wants and that is absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Missing {
-    pub(super) field: String,
+pub(crate) struct Missing {
+    pub(crate) field: String,
     /// Name of the param that contains the field's name, if the manifest refers to a param.
-    pub(super) param: Option<String>,
-    pub(super) hint: String,
+    pub(crate) param: Option<String>,
+    pub(crate) hint: String,
 }
 
 impl Fields {
@@ -122,23 +120,23 @@ impl Fields {
         Self { named: named.collect(), others: either(&self.others, &other.others) }
     }
 
-    /// Fields after a stage that runs no module.
+    /// These fields and `name`.
     #[must_use]
-    pub(super) fn after(mut self, kind: &StageKind) -> Self {
-        if matches!(kind, StageKind::Fetch { .. }) {
-            self.named.insert(BYTES_FIELD.to_owned(), Presence::Present);
-        }
-        // Padding adds a field of shapes for each tensor field, and the plan does not know which fields are tensors.
-        if matches!(kind, StageKind::Collate(collate) if collate.ragged == Ragged::Pad) {
-            self.others = Presence::Unknown;
-        }
+    pub(crate) fn with(mut self, name: &str) -> Self {
+        self.named.insert(name.to_owned(), Presence::Present);
         self
+    }
+
+    /// These fields and possibly others.
+    #[must_use]
+    pub(crate) fn with_unknown(self) -> Self {
+        Self { others: Presence::Unknown, ..self }
     }
 
     /// Fields after a module. Without `removes` in its manifest, the module may remove any field that is copied into it; without
     /// `makes`, it may make any field.
     #[must_use]
-    pub(super) fn after_module(mut self, manifest: &Manifest, params: &Map<String, Value>) -> Self {
+    pub(crate) fn after_module(mut self, manifest: &Manifest, params: &Map<String, Value>) -> Self {
         let NamedFields { wants, makes, removes } = manifest.fields(params);
         let wants: Option<BTreeSet<&str>> =
             wants.as_ref().map(|wants| wants.iter().map(|want| want.field.as_str()).collect());
@@ -168,12 +166,12 @@ impl Fields {
     }
 
     /// True if no sample has the field `name`.
-    pub(super) fn lacks(&self, name: &str) -> bool {
+    pub(crate) fn lacks(&self, name: &str) -> bool {
         matches!(self.named.get(name).unwrap_or(&self.others), Presence::Absent(_))
     }
 
     /// Fields that a module wants and that are absent; at most `most` fields.
-    pub(super) fn missing(
+    pub(crate) fn missing(
         &self,
         manifest: &Manifest,
         params: &Map<String, Value>,
@@ -197,18 +195,13 @@ impl Fields {
         absent.take(most).collect()
     }
 
-    /// True if no sample has the field.
-    pub(super) fn lack(&self, field: &str) -> bool {
-        matches!(self.named.get(field).unwrap_or(&self.others), Presence::Absent(_))
-    }
-
     /// Suggestion of a field that samples have, with a name near to `field`, and an end for a message; empty if there is none.
     pub(super) fn near(&self, field: &str) -> String {
         suggestion(field, self.present())
     }
 
     /// Describes the fields for messages, e.g. ``samples have `image` here``.
-    pub(super) fn in_words(&self) -> String {
+    pub(crate) fn in_words(&self) -> String {
         if self.present().next().is_none() {
             return "samples have no fields here".to_owned();
         }
@@ -251,7 +244,7 @@ mod tests {
     }
 
     fn fetched() -> Fields {
-        Fields::NONE.after(&StageKind::Fetch { store: String::new(), object: None })
+        Fields::NONE.with(BYTES_FIELD)
     }
 
     fn missing(fields: &Fields, wanting: Value) -> Vec<(String, String)> {

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{StageKind, StagePlan};
+use super::StagePlan;
 use crate::fault::Pointer;
 use crate::policy::Order;
 use crate::spec::Spec;
@@ -16,9 +16,6 @@ const OF_THE_RUN: [&str; 8] =
 /// failed sample is missing from the batches with every `on_error`. A recipe contains the effective `order` instead and, where
 /// the seed of a stage depends on it, the effective `name`.
 const OF_ANY_STAGE: [&str; 6] = ["name", "queue", "concurrency", "order", "on_error", "max_failures"];
-
-/// Settings of `sleep` that cannot change the batches, unlike the rate and the seed of its failures.
-const OF_SLEEP: [&str; 4] = ["mean_ms", "jitter", "shape", "on"];
 
 /// Returns the document without the settings that cannot change the batches, so that two runs of equal recipes over the same data
 /// make the same batches, as long as their order is fixed.
@@ -60,23 +57,17 @@ fn abridge(written: &mut Value, planned: &mut std::slice::Iter<'_, StagePlan>) {
 }
 
 fn abridge_stage(value: &mut Value, planned: &mut std::slice::Iter<'_, StagePlan>) {
-    if let Some(stage) = planned.next() {
-        let members = members_of(value);
-        OF_ANY_STAGE.iter().for_each(|member| drop(members.shift_remove(*member)));
-        let name = Value::from(stage.seeded_as.as_str());
-        match &stage.kind {
-            StageKind::Aggregate { .. } | StageKind::Disaggregate | StageKind::Path(_) => return,
-            StageKind::Wasm(wasm) => {
-                members.insert("name".to_owned(), name);
-                members.insert("module".to_owned(), wasm.digest.as_str().into());
-            }
-            StageKind::Sleep(_) => {
-                OF_SLEEP.iter().for_each(|member| drop(members.shift_remove(*member)));
-                members.insert("name".to_owned(), name);
-            }
-            StageKind::Transfer { .. } => drop(members.shift_remove("device")),
-            StageKind::Fetch { .. } | StageKind::Collate(_) | StageKind::Route(_) => {}
-        }
+    let Some(stage) = planned.next() else { return };
+    let recipe = stage.kind.rules().recipe();
+    let members = members_of(value);
+    OF_ANY_STAGE.iter().chain(recipe.omits).for_each(|member| drop(members.shift_remove(*member)));
+    if recipe.is_seeded {
+        members.insert("name".to_owned(), stage.seeded_as.as_str().into());
+    }
+    if let Some(digest) = recipe.digest {
+        members.insert("module".to_owned(), digest.into());
+    }
+    if recipe.has_order {
         let order = if keeps_order(stage) { "input" } else { "completion" };
         members.insert("order".to_owned(), order.into());
     }
@@ -89,11 +80,7 @@ pub(super) fn unordered(stages: &[StagePlan]) -> Vec<Pointer> {
 
 /// True if results come in input order, which is always the case with one task at a time.
 fn keeps_order(stage: &StagePlan) -> bool {
-    let is_in_turn = match &stage.kind {
-        StageKind::Route(route) => route.paths.len() == 1,
-        _ => stage.concurrency.get() == 1,
-    };
-    stage.order == Order::Input || is_in_turn
+    stage.order == Order::Input || stage.kind.rules().abreast(stage.concurrency.get()) == 1
 }
 
 fn members_of(value: &mut Value) -> &mut Map<String, Value> {

@@ -3,7 +3,7 @@
 use super::check::{Check, Stretch, Way, remedy};
 use super::{Fields, Flow, PathPlan, RoutePlan, StageId, StageKind, StagePlan, Unit};
 use crate::fault::{FaultKind, Pointer, SpecFault};
-use crate::manifest::Mode;
+use crate::kinds::{Fails, Rules, Written};
 use crate::policy::{Concurrency, OnError, Order};
 use crate::spec::{ELSE, Name, ROUTE_FIELD, Route, Spec, Stage, Wasm};
 
@@ -29,7 +29,7 @@ impl Check<'_> {
         if let Some(wasm) = route.module() {
             let (stage, place) = (Stage::Wasm(wasm.clone()), place.key("by").key("module"));
             if wasm.name.is_some() {
-                self.fault(
+                self.faults.fault(
                     place.key("name"),
                     "the module of a route has the name of the route",
                     "remove `name`",
@@ -41,7 +41,7 @@ impl Check<'_> {
         let Way { flow: (flow, is_known), fields, giver } = way;
         if is_known && flow.unit != Unit::Samples {
             let found = format!("`route` takes samples, but {giver} gives {}", flow.unit.name());
-            self.fault(place.clone(), found, remedy(flow.unit, &[Unit::Samples]));
+            self.faults.fault(place.clone(), found, remedy(flow.unit, &[Unit::Samples]));
         }
         self.has_field(route, place, &fields);
 
@@ -66,6 +66,7 @@ impl Check<'_> {
                 order: Order::Input,
                 on_error: OnError::Skip,
                 max_failures: None,
+                fails: Fails::Nothing,
                 flow: samples,
             });
             let inner = Stretch { gate: Some(gate), place: path_place, keeps_order };
@@ -77,8 +78,7 @@ impl Check<'_> {
                 None => end,
             });
         }
-        let holds =
-            |stage: &StagePlan| matches!(&stage.kind, StageKind::Wasm(wasm) if wasm.mode == Mode::Stateful);
+        let holds = |stage: &StagePlan| stage.kind.rules().is_stateful();
         let plan = RoutePlan {
             route: number,
             field: route.field().to_owned(),
@@ -86,7 +86,7 @@ impl Check<'_> {
             has_else: route.otherwise.is_some(),
             is_counted: !self.planned[first..].iter().any(holds),
         };
-        let flow = Flow { unit: Unit::Samples, samples: 1, ..flow.behind(&plan) };
+        let flow = Flow { unit: Unit::Samples, samples: 1, ..plan.gives(flow).0 };
         self.planned.push(StagePlan {
             seeded_as: name,
             id,
@@ -97,52 +97,16 @@ impl Check<'_> {
             order: if keeps_order { Order::Input } else { Order::Completion },
             on_error,
             max_failures,
+            fails: route.fails(),
             flow,
         });
         Way { flow: (flow, true), fields: behind.unwrap_or(fields), giver: "`route` before it".to_owned() }
     }
 
-    /// Checks a stage in a path, or the module of a route. Returns true if it is possible there.
-    pub(super) fn fits_route(
-        &mut self,
-        stage: &Stage,
-        kind: &StageKind,
-        place: &Pointer,
-        keeps_order: bool,
-    ) -> bool {
-        let mode = match kind {
-            StageKind::Wasm(wasm) if !wasm.digest.is_empty() => Some(wasm.mode),
-            _ => None,
-        };
-        let subject = match stage {
-            Stage::Aggregate(_) | Stage::Disaggregate(_) | Stage::Collate(_) | Stage::Transfer(_) => {
-                format!("`{}` is for batches", stage.kind())
-            }
-            Stage::Wasm(wasm) if mode == Some(Mode::Batch) => {
-                format!("module `{}` takes batches", wasm.module)
-            }
-            Stage::Wasm(wasm) if mode == Some(Mode::Stateful) && keeps_order => {
-                let found = format!(
-                    "module `{}` keeps samples between calls, so its results have no place in the order of the input",
-                    wasm.module
-                );
-                self.fault(place.clone(), found, "use `\"order\": \"completion\"` for the route");
-                return false;
-            }
-            _ => return true,
-        };
-        self.fault(
-            place.clone(),
-            format!("{subject}, but a route carries single samples"),
-            "put it behind the route",
-        );
-        false
-    }
-
     /// Checks that samples may have the field that names their path.
     fn has_field(&mut self, route: &Route, place: &Pointer, fields: &Fields) {
         let field = route.field();
-        if !fields.lack(field) {
+        if !fields.lacks(field) {
             return;
         }
         let by = place.key("by");
@@ -158,7 +122,8 @@ impl Check<'_> {
             Some(_) => (by.key("module"), format!("the module of a route gives the field `{ROUTE_FIELD}`")),
         };
         let found = format!("`route` needs the field `{field}`, but {}", fields.in_words());
-        self.push(SpecFault::new(place, found).of_kind(FaultKind::MissingField(field.to_owned())).hint(hint));
+        self.faults
+            .push(SpecFault::new(place, found).of_kind(FaultKind::MissingField(field.to_owned())).hint(hint));
     }
 }
 

@@ -1,5 +1,8 @@
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::fault::SpecFault;
+use crate::manifest::{Manifest, Mode};
 use crate::spec::{Spec, Suffix};
 
 fn manifest(mode: &str) -> Manifest {
@@ -66,7 +69,7 @@ fn the_example_pipeline_becomes_a_plan_with_ids_and_labels() {
     assert_eq!(plan.sink.id.to_string(), "8:sink");
     assert_eq!((plan.threads, plan.interval, plan.buffer_bytes), (Some(12), Duration::from_secs(1), 1 << 30));
     assert_eq!(plan.consumer, ConsumerPlan::Simulate { step: Duration::from_millis(30), jitter: 0.0 });
-    assert_eq!(plan.stages[1].kind, StageKind::Fetch { store: "photos".to_owned(), object: None });
+    assert_eq!(plan.stages[1].kind, StageKind::Fetch(FetchPlan { store: "photos".to_owned(), object: None }));
     let StageKind::Wasm(wasm) = &plan.stages[3].kind else { panic!("{:?}", plan.stages[3]) };
     assert_eq!(
         (wasm.mode, wasm.deadline, wasm.memory_bytes, wasm.output_bytes),
@@ -261,7 +264,7 @@ fn fetch_reads_a_field_that_samples_may_have() {
     let plan = told(r#"{"csv": {"store": "tables", "key": "t.csv"}}"#).unwrap();
     assert_eq!(
         plan.stages[0].kind,
-        StageKind::Fetch { store: "photos".to_owned(), object: Some("path".to_owned()) }
+        StageKind::Fetch(FetchPlan { store: "photos".to_owned(), object: Some("path".to_owned()) })
     );
     assert_eq!(
         told(r#"{"list": {"store": "photos", "label": "folder"}}"#).unwrap_err(),
@@ -277,7 +280,10 @@ fn any_store_name_is_accepted_while_the_stores_are_unknown() {
     let plan =
         Plan::check(&spec, Known { modules: &BTreeMap::new(), names: &[], fields: None, stores: None })
             .unwrap();
-    assert_eq!(plan.stages[0].kind, StageKind::Fetch { store: "elsewhere".to_owned(), object: None });
+    assert_eq!(
+        plan.stages[0].kind,
+        StageKind::Fetch(FetchPlan { store: "elsewhere".to_owned(), object: None })
+    );
 }
 
 #[test]
@@ -342,7 +348,7 @@ fn consumers_that_read_batches_need_them_on_the_host() {
         ))
     };
     let device = |written: &str, consumer: &str| match stages(written, consumer).unwrap().stages[2].kind {
-        StageKind::Transfer { device } => device,
+        StageKind::Transfer(device) => device,
         ref other => panic!("{other:?}"),
     };
     let (discard, stream) = (r#"{"discard": {}}"#, r#"{"stream": {"ahead": 2}}"#);

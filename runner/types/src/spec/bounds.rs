@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::{self, Display};
+use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Unexpected, Visitor};
@@ -162,6 +163,12 @@ bounded! {
     Share(f64): 0.0 to 1.0, else 0.0;
     /// A share of a whole, in per cent.
     Percent(u32): 1 to 100, else 75;
+}
+
+impl Millis {
+    pub(crate) fn duration(self) -> Duration {
+        Duration::from_secs_f64(self.get() / 1e3)
+    }
 }
 
 /// Format of a text in the document.

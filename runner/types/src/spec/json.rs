@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_json::{Map, Value};
 
 use super::json_size::JsonSize;
-use super::read::MAX_FAULTS;
+use crate::fault::MAX_FAULTS;
 use crate::fault::{Pointer, SpecFault};
 use crate::text::{MAX_SHOWN_KEY, printable};
 

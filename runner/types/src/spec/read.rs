@@ -8,11 +8,9 @@ use serde_json::{Value, json};
 use super::reader::{Misread, Node, Step, pointer};
 use super::route::check_routes;
 use super::{ELSE, MAX_STAGES, Name, Spec, parse};
-use crate::fault::{Pointer, SpecFault};
+use crate::fault::{MAX_FAULTS, Pointer, SpecFault};
 use crate::policy::Order;
 
-/// Maximum number of faults reported at a time; any beyond it are reported by the next check.
-pub const MAX_FAULTS: usize = 100;
 /// Maximum number of times that a document is read to find all faults; some readings find only consequences or repetitions of
 /// earlier faults.
 const MAX_ROUNDS: usize = 4 * MAX_FAULTS;
@@ -44,7 +42,7 @@ impl Spec {
     /// Stores that the document names; may contain repetitions.
     pub fn stores(&self) -> impl Iterator<Item = &Name> {
         let mut of_stages = Vec::new();
-        self.visit(&mut |stage| of_stages.extend(stage.stores()));
+        self.visit(&mut |stage| of_stages.extend(stage.written().stores()));
         self.source.stores().into_iter().chain(of_stages).chain(self.consumer.store())
     }
 }

@@ -1,108 +1,12 @@
-use std::collections::BTreeMap;
+//! Walks the stages of a document, with those in routes.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
-use super::bounds::{Capacity, ModuleRef, Name};
 use super::reading::Suffix;
 use super::source::{ListSource, Source};
-use super::stage::{Settings, Stage, Wasm};
-use super::{MAX_STAGES, Spec};
+use super::{ELSE, MAX_STAGES, ModuleRef, Route, Spec, Stage, Wasm};
 use crate::fault::{Pointer, SpecFault};
-use crate::policy::{Concurrency, FailureLimit, OnError, Order};
 
 /// Maximum number of routes around a stage.
 pub const MAX_ROUTE_DEPTH: usize = 3;
-
-/// Name of the path of all samples that no other path takes.
-pub const ELSE: &str = "else";
-
-/// Field that contains the answer of the module of a route.
-pub const ROUTE_FIELD: &str = "route";
-
-/// Sends each sample down one of several paths, and joins the paths behind them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Route {
-    /// Origin of the name of a sample's path.
-    pub by: RouteBy,
-    /// Paths by name, each a list of stages; an empty list passes samples on unchanged. A path takes the samples whose value is its name,
-    /// as a text or as a whole number.
-    pub paths: BTreeMap<Name, Vec<Stage>>,
-    /// Path of all other samples; they fail when it is missing.
-    #[serde(default, rename = "else", skip_serializing_if = "Option::is_none")]
-    pub otherwise: Option<Vec<Stage>>,
-    /// Name of the stage in statistics; its kind when missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<Name>,
-    /// Maximum number of items in the queue in front of each path, and in the queue after the stage.
-    #[serde(default)]
-    pub queue: Capacity,
-    /// Order in which samples leave the paths. With `input`, all stages in the paths keep the order, too.
-    #[serde(default)]
-    pub order: Order,
-    /// Handling of a sample without a path.
-    #[serde(default)]
-    pub on_error: OnError,
-    /// Limit of samples without a path, beyond which the run fails; no limit when missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_failures: Option<FailureLimit>,
-}
-
-/// Origin of the name of a sample's path.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum RouteBy {
-    /// Field of the sample that contains the name.
-    Field(Name),
-    /// Module that runs before the route, with the settings of a stage `wasm`; it gives the name in the field `route`.
-    Module(Box<Wasm>),
-}
-
-impl Route {
-    pub(super) fn settings(&self) -> Settings<'_> {
-        Settings {
-            name: self.name.as_ref(),
-            queue: self.queue,
-            concurrency: Concurrency::default(),
-            order: self.order,
-            on_error: self.on_error,
-            max_failures: self.max_failures,
-        }
-    }
-
-    /// Field of a sample that contains the name of its path.
-    pub fn field(&self) -> &str {
-        match &self.by {
-            RouteBy::Field(field) => field.as_str(),
-            RouteBy::Module(_) => ROUTE_FIELD,
-        }
-    }
-
-    /// Module that runs before the route, if there is one.
-    pub fn module(&self) -> Option<&Wasm> {
-        match &self.by {
-            RouteBy::Field(_) => None,
-            RouteBy::Module(wasm) => Some(wasm),
-        }
-    }
-
-    /// Name of the stage of the route's module.
-    pub(crate) fn module_name(&self) -> String {
-        format!("{}.by", self.name.as_ref().map_or("route", Name::as_str))
-    }
-
-    /// Paths with their names, `else` last.
-    pub fn all_paths(&self) -> impl Iterator<Item = (&str, &[Stage])> {
-        let named = self.paths.iter().map(|(name, stages)| (name.as_str(), stages.as_slice()));
-        named.chain(self.otherwise.as_deref().map(|stages| (ELSE, stages)))
-    }
-
-    /// Place of a path below the place of its route.
-    pub(crate) fn place(path: &str, route: &Pointer) -> Pointer {
-        if path == ELSE { route.key(ELSE) } else { route.key("paths").key(path) }
-    }
-}
 
 impl Spec {
     /// Settings of all modules that the document runs, in the order of the pipeline.

@@ -6,11 +6,12 @@ use serde_json::{Value, json};
 
 use super::VerdictKind;
 use super::judge::{Limit, Look};
-use super::shape::{StageTraits, StageWork};
+use super::shape::StageTraits;
 use super::slots::SlotUse;
 use super::words::demanded;
 use crate::amount::duration;
 use crate::fault::Pointer;
+use crate::kinds::Work;
 use crate::policy::{Capacity, Order};
 use crate::spec::Reads;
 
@@ -161,7 +162,7 @@ fn wider(look: &Look<'_>, limit: Option<Limit>) -> Option<Advice> {
         let least = slots.least_for(stage, more).max(slots.concurrency + 1);
         // Tasks beyond the number of cores would only wait for a thread.
         let most =
-            if stage.work == StageWork::Computing { look.shape.cores.unwrap_or(u32::MAX) } else { u32::MAX };
+            if stage.work == Work::Computing { look.shape.cores.unwrap_or(u32::MAX) } else { u32::MAX };
         let least = least.min(most.max(slots.concurrency));
         if least > slots.concurrency {
             words.push(format!("`{}` from {} to {least}", stage.id, slots.concurrency));

@@ -1,6 +1,7 @@
-use super::shape::{PipelineShape, StageTraits, StageWork};
+use super::shape::{PipelineShape, StageTraits};
 use super::slots::{SlotUse, ThreadUse};
 use super::{Answer, Measured, Verdict, VerdictKind, advice, words};
+use crate::kinds::Work;
 use crate::routes::RouteSpan;
 
 /// Share of time that a reader may wait and still count as supplied.
@@ -114,7 +115,7 @@ impl<'a> Look<'a> {
             }
             Limit::Stage(stage) if self.waits_for_threads(stage) => (VerdictKind::Threads, Some(limit)),
             Limit::Stage(stage) if self.waits_for_permits(stage) => (VerdictKind::Permits, Some(limit)),
-            Limit::Stage(stage) if self.shape.stages[stage].work == StageWork::Storage => {
+            Limit::Stage(stage) if self.shape.stages[stage].work == Work::Storage => {
                 (VerdictKind::Storage, Some(limit))
             }
             Limit::Stage(_) => (VerdictKind::Stage, Some(limit)),
@@ -171,7 +172,7 @@ impl<'a> Look<'a> {
         let starves = |queue: &usize| self.starved(*queue) >= STARVES;
         let before = RouteSpan::before(&self.shape.routes, queue);
         // The node with number i is stage i - 1; the sink, like a rebatching stage, only moves items.
-        let works = |stage: &StageTraits| stage.work != StageWork::Moving;
+        let works = |stage: &StageTraits| stage.work != Work::Moving;
         let stage = queue.checked_sub(1).filter(|stage| self.shape.stages.get(*stage).is_some_and(works));
         if before.iter().any(starves) {
             before.into_iter().filter(starves).for_each(|queue| self.climb(queue, seen, found));
@@ -202,7 +203,7 @@ impl<'a> Look<'a> {
             // The node with number i is stage i - 1; the sink, like a rebatching stage, only moves items.
             let reader = *readers.get(*queue)?;
             let stage = self.shape.stages.get(reader - 1);
-            let moves = stage.is_none_or(|stage| stage.work == StageWork::Moving);
+            let moves = stage.is_none_or(|stage| stage.work == Work::Moving);
             (moves && reader < readers.len()).then_some(reader)
         })
     }
@@ -223,7 +224,7 @@ impl<'a> Look<'a> {
     /// Adds the part that puts into `queue`, or the parts that feed it if it only moves samples.
     fn feeds(&self, queue: usize, seen: &mut [bool], found: &mut Vec<Limit>) {
         let works =
-            |stage: usize| self.shape.stages.get(stage).is_some_and(|stage| stage.work != StageWork::Moving);
+            |stage: usize| self.shape.stages.get(stage).is_some_and(|stage| stage.work != Work::Moving);
         match queue.checked_sub(1) {
             None => found.push(Limit::Source),
             Some(stage) if works(stage) => found.push(Limit::Stage(stage)),

@@ -1,7 +1,7 @@
 //! Room for more work: worker threads and cores that are not in use.
 
 use super::judge::Look;
-use super::shape::StageWork;
+use crate::kinds::Work;
 use crate::spec::Threads;
 
 /// Factor by which work must be able to grow for more tasks to help.
@@ -92,6 +92,6 @@ impl Look<'_> {
 
     fn computing(&self) -> impl Iterator<Item = &crate::stats::TaskFigures> {
         let stages = self.shape.stages.iter().zip(self.measured.stages);
-        stages.filter(|(stage, _)| stage.work == StageWork::Computing).map(|(_, task)| task)
+        stages.filter(|(stage, _)| stage.work == Work::Computing).map(|(_, task)| task)
     }
 }

@@ -4,14 +4,13 @@ use serde::{Deserialize, Serialize};
 
 use super::Measured;
 use crate::fault::Pointer;
+use crate::kinds::Work;
 use crate::machine::MachineFigures;
-use crate::manifest::Mode;
-use crate::plan::{ConsumerPlan, Flow, Plan, StageKind, StagePlan, Unit};
+use crate::plan::{ConsumerPlan, Flow, Plan, StagePlan, Unit};
 use crate::policy::Order;
 use crate::routes::RouteSpan;
 use crate::run::FailureGroup;
 use crate::series::Row;
-use crate::spec::SleepOn;
 use crate::stats::{QueueFigures, TaskFigures, TaskRow};
 
 /// Plural word for single samples.
@@ -56,7 +55,7 @@ pub(super) struct StageTraits {
     pub(super) id: String,
     /// Place of the stage in the document, e.g. `/stages/1/wasm`.
     pub(super) place: Pointer,
-    pub(super) work: StageWork,
+    pub(super) work: Work,
     pub(super) concurrency: u32,
     /// Set if the concurrency can change: a stateful module has one task at a time.
     pub(super) may_grow: bool,
@@ -75,21 +74,6 @@ pub(super) struct StoreTraits {
     pub(super) name: String,
     /// Permits for reads, shared by all runs; `None` when the number is not known.
     pub(super) reads: Option<u32>,
-}
-
-/// Activity of a stage's tasks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum StageWork {
-    /// Moving samples only; such a stage is never the limit itself.
-    Moving,
-    /// Reading from a store.
-    Storage,
-    /// Waiting for something other than a store, without a worker thread.
-    Waiting,
-    /// Computing on a worker thread.
-    Computing,
-    /// Occupying a worker thread without computing.
-    Sleeping,
 }
 
 impl PipelineShape {
@@ -172,57 +156,29 @@ impl PipelineShape {
 
     /// True if all work on worker threads is computation, so that more threads than cores bring no gain.
     pub(super) fn computes_only(&self) -> bool {
-        !self.stages.iter().any(|stage| stage.work == StageWork::Sleeping)
+        !self.stages.iter().any(|stage| stage.work == Work::Sleeping)
     }
 }
 
 impl StageTraits {
     fn of(stage: &StagePlan, flow: Flow) -> Self {
-        let work = StageWork::of(&stage.kind);
-        let store = match &stage.kind {
-            StageKind::Fetch { store, .. } => Some(StoreTraits { name: store.clone(), reads: None }),
-            _ => None,
-        };
-        let is_stateful = matches!(&stage.kind, StageKind::Wasm(wasm) if wasm.mode == Mode::Stateful);
+        let rules = stage.kind.rules();
+        let work = rules.work();
         Self {
             id: stage.id.to_string(),
             place: stage.place.clone(),
             work,
             concurrency: stage.concurrency.get(),
-            may_grow: work != StageWork::Moving && !is_stateful,
+            may_grow: rules.may_grow(),
             order: stage.order,
             queue: stage.queue.get() as usize,
             samples: flow.samples,
-            store,
+            store: rules.store().map(|store| StoreTraits { name: store.to_owned(), reads: None }),
         }
     }
 
     /// Number of reads that `tasks` tasks of the stage request at a time.
     pub(super) fn reads_of(&self, tasks: u32) -> u64 {
         u64::from(tasks).saturating_mul(self.samples)
-    }
-}
-
-impl StageWork {
-    /// Activity of the tasks of stages of this kind.
-    pub(crate) fn of(kind: &StageKind) -> Self {
-        match kind {
-            StageKind::Aggregate { .. }
-            | StageKind::Disaggregate
-            | StageKind::Path(_)
-            | StageKind::Route(_) => Self::Moving,
-            StageKind::Fetch { .. } => Self::Storage,
-            StageKind::Wasm(_) | StageKind::Collate(_) => Self::Computing,
-            StageKind::Transfer { .. } => Self::Waiting,
-            StageKind::Sleep(sleep) => match sleep.on {
-                SleepOn::Async => Self::Waiting,
-                SleepOn::Thread => Self::Sleeping,
-            },
-        }
-    }
-
-    /// True if the activity needs a worker thread.
-    pub(super) fn is_on_thread(self) -> bool {
-        matches!(self, Self::Computing | Self::Sleeping)
     }
 }

@@ -47,7 +47,7 @@ impl SlotUse {
     /// Computes the use of the slots from the figures of the tasks; `None` where nothing was measured, and for stages whose slots
     /// do no work.
     pub(super) fn of(stage: &StageTraits, task: &TaskFigures) -> Option<Self> {
-        let works = stage.work != super::shape::StageWork::Moving && task.elapsed_s > 0.0;
+        let works = stage.work != crate::kinds::Work::Moving && task.elapsed_s > 0.0;
         let slots = |seconds: f64| seconds / task.elapsed_s;
         let mut use_of_slots = works.then(|| Self {
             stage: stage.id.clone(),

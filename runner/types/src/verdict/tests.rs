@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::fault::Pointer;
+use crate::kinds::Work;
 use crate::machine::tests::figures_of;
 use crate::plan::{Known, Plan};
 use crate::spec::read_value;
@@ -446,7 +447,7 @@ fn crowded(cores: u32, threads: u32) -> (PipelineShape, (Vec<TaskFigures>, Vec<Q
     let mut shape = pipeline(json!([sleep("preprocess", 2), sleep("collate", 1)]));
     (shape.threads, shape.cores) = (threads, Some(cores));
     for stage in &mut shape.stages {
-        stage.work = StageWork::Computing;
+        stage.work = Work::Computing;
     }
     let mut run = at_rest(&shape, 20.0);
     occupy(&mut run.0[0], 2, [0.96, 0.03, 0.0, 0.0]);
@@ -511,7 +512,7 @@ fn no_concurrency_is_advised_while_no_thread_or_core_is_free() {
 #[test]
 fn more_reads_are_advised_while_no_core_is_free() {
     let (mut shape, mut run) = crowded(2, 2);
-    shape.stages[0].work = StageWork::Storage;
+    shape.stages[0].work = Work::Storage;
     run.0[0].cpu_s = None;
     let machine = figures_of(2, 0.1, 2.0);
     let verdict = judged_on(&shape, &run, Some(&machine));

@@ -4,7 +4,6 @@ use anyhow::Result;
 use penstock_bench::{BenchSpec, preset};
 use penstock_pipeline::{Outlets, Prepared};
 use penstock_types::fault::{self, Pointer, SpecFault};
-use penstock_types::manifest::Mode;
 use penstock_types::plan::{StageKind, StagePlan};
 use penstock_types::spec::{self, Spec};
 use serde_json::{Map, Value, json};
@@ -56,9 +55,7 @@ impl Document {
         let document = Pipeline { origin: self.origin.clone(), spec };
         let runner = document.runner(&args.stores, &args.modules, runtime)?;
         let prepared = runner.prepare(&document.spec, Outlets::ALL).map_err(told)?;
-        let stateful =
-            |kind: &StageKind| matches!(kind, StageKind::Wasm(wasm) if wasm.mode == Mode::Stateful);
-        if let Some(stage) = prepared.plan.stages.iter().find(|stage| stateful(&stage.kind)) {
+        if let Some(stage) = prepared.plan.stages.iter().find(|stage| stage.kind.rules().is_stateful()) {
             let place =
                 Pointer::ROOT.key("stages").index(stage.id.position() as usize - 1 - before).key("wasm");
             let message = "a stateful module needs all samples in order, and each worker of a benchmark reads only some of them";

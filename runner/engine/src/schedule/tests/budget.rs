@@ -45,11 +45,11 @@ impl Needs {
         let mut all = samples;
         for (position, stage) in stages.iter().enumerate() {
             match stage.rule {
-                StageRule::Pipe { runs_on: RunsOn::OneThread(_), .. } => {
+                StageRule::Op(PipeRule { runs_on: RunsOn::OneThread(_), .. }) => {
                     needs.collected += 2 * per_sample;
                     needs.results.push(2 * per_sample);
                 }
-                StageRule::Pipe { .. } => {
+                StageRule::Op(PipeRule { .. }) => {
                     per_sample = sample(blob_bytes(position));
                     per_item *= 2;
                     all *= 2;
@@ -58,7 +58,7 @@ impl Needs {
                         per_item = 1;
                     }
                 }
-                StageRule::Aggregate { size, .. } => {
+                StageRule::Aggregate(AggregatePlan { size, .. }) => {
                     per_item = size as u64;
                     needs.collected += per_item.min(all) * per_sample;
                 }
@@ -72,9 +72,9 @@ impl Needs {
 
 fn is_batched(stages: &[StageShape]) -> bool {
     let last = stages.iter().rev().find_map(|stage| match stage.rule {
-        StageRule::Aggregate { .. } => Some(true),
+        StageRule::Aggregate(AggregatePlan { .. }) => Some(true),
         StageRule::Disaggregate => Some(false),
-        StageRule::Pipe { .. } | StageRule::Gate { .. } | StageRule::Join { .. } => None,
+        StageRule::Op(PipeRule { .. }) | StageRule::Gate { .. } | StageRule::Join { .. } => None,
     });
     last.unwrap_or(false)
 }
@@ -181,7 +181,7 @@ fn run_to_end(driver: &mut Driver) -> u64 {
 #[test]
 fn a_batch_that_cannot_fit_fails_the_run_with_the_memory_held_and_needed() {
     let fetch = stage(1, 2, pipe(16, Order::Completion, RunsOn::Tasks));
-    let aggregate = stage(2, 2, StageRule::Aggregate { size: 1000, drop_last: false });
+    let aggregate = stage(2, 2, StageRule::Aggregate(AggregatePlan { size: 1000, drop_last: false }));
     let shape = ChainShape { buffer_bytes: 512 << 10, ..shape(vec![fetch, aggregate], 3) };
     let mut driver = Driver { op: fetched, ..Driver::new(shape, chunks(1000), 0) };
     let peak = run_to_end(&mut driver);

@@ -69,7 +69,7 @@ fn outcomes(item: Item, made_of: impl Fn(Sample) -> Result<Vec<Sample>, Sample>)
 fn delivered_of(stages: &[StageShape], sample: Sample) -> (Vec<Sample>, u64) {
     let (mut samples, mut failed) = (vec![sample], 0);
     for (position, stage) in stages.iter().enumerate() {
-        if matches!(stage.rule, StageRule::Pipe { .. }) {
+        if matches!(stage.rule, StageRule::Op(PipeRule { .. })) {
             let made = samples.into_iter().map(|sample| made_of(position, sample));
             samples = made
                 .flat_map(|made| {
@@ -239,7 +239,7 @@ fn place(sample: &Sample) -> (u32, u64, u64, String) {
 }
 
 fn is_stateful(stage: &StageShape) -> bool {
-    matches!(stage.rule, StageRule::Pipe { runs_on: RunsOn::OneThread(_), .. })
+    matches!(stage.rule, StageRule::Op(PipeRule { runs_on: RunsOn::OneThread(_), .. }))
 }
 
 /// One run of a rank, up to a number of events. Returns its state and the samples handed out.
@@ -335,7 +335,7 @@ proptest! {
         choices in prop::collection::vec(any::<usize>(), 200),
     ) {
         let stages: Vec<StageShape> = stages.into_iter().filter(|stage| !is_stateful(stage)).map(|stage| match stage.rule {
-            StageRule::Aggregate { size, .. } => StageShape { rule: StageRule::Aggregate { size, drop_last: false }, ..stage },
+            StageRule::Aggregate(AggregatePlan { size, .. }) => StageShape { rule: StageRule::Aggregate(AggregatePlan { size, drop_last: false }), ..stage },
             _ => stage,
         }).collect();
         let new_shape = || ChainShape { hands_out_later: later, ..shape(stages.clone(), 2) };
@@ -402,7 +402,7 @@ proptest! {
             stage(1, 2, pipe(2, Order::Input, RunsOn::AnyThread)),
             stage(2, 2, pipe(1, Order::Input, RunsOn::OneThread(0))),
             stage(3, 1, pipe(2, Order::Input, RunsOn::Tasks)),
-            stage(4, 1, StageRule::Aggregate { size, drop_last: false }),
+            stage(4, 1, StageRule::Aggregate(AggregatePlan { size, drop_last: false })),
         ], 2) };
         let (data, fresh) = two_epochs(count);
         let mut choices = choices.into_iter().cycle();
@@ -464,7 +464,7 @@ fn what_a_stage_has_kept_belongs_to_its_rank() {
 
 #[test]
 fn a_failure_that_ends_the_run_is_tried_again_and_a_cut_batch_is_not_lost() {
-    let aggregate = StageRule::Aggregate { size: 100, drop_last: true };
+    let aggregate = StageRule::Aggregate(AggregatePlan { size: 100, drop_last: true });
     let fails = StageShape { on_error: OnError::Fail, ..stage(1, 2, pipe(1, Order::Input, RunsOn::Tasks)) };
     let settings = TraversalSettings::IN_ORDER;
     let start = StartPoint::new(Token::new(BTreeMap::new(), &settings), None).unwrap();
@@ -505,7 +505,7 @@ fn progress_of_more_than_a_state_holds_is_given_up() {
 
 #[test]
 fn what_another_rank_lacks_is_discarded_and_settled() {
-    let aggregate = StageRule::Aggregate { size: 2, drop_last: false };
+    let aggregate = StageRule::Aggregate(AggregatePlan { size: 2, drop_last: false });
     let (data, fresh) = two_epochs(9);
     let start = StartPoint::new(fresh, None).unwrap();
     let shape = ChainShape { hands_out_later: true, ..shape(vec![stage(1, 2, aggregate)], 2) };

@@ -191,7 +191,7 @@ fn data(epochs: &[u64]) -> (Vec<Produced>, Vec<Mark>) {
 }
 
 fn is_stateful(rule: &StageRule) -> bool {
-    matches!(rule, StageRule::Pipe { runs_on: RunsOn::OneThread(_), .. })
+    matches!(rule, StageRule::Op(PipeRule { runs_on: RunsOn::OneThread(_), .. }))
 }
 
 /// Drives the schedule to the end of the run, far below the number of steps at which a run counts as stuck.
@@ -233,7 +233,7 @@ proptest! {
             Mark::EpochEnd => None,
         }).collect()).concat();
         let in_order = tree.iter().all(|part| match part {
-            Placed::Pipe { rule: StageRule::Pipe { concurrency, order, .. }, .. } => *concurrency == 1 || *order == Order::Input,
+            Placed::Pipe { rule: StageRule::Op(PipeRule { concurrency, order, .. }), .. } => *concurrency == 1 || *order == Order::Input,
             Placed::Pipe { .. } => false,
             Placed::Route { route, .. } => route.order == Order::Input,
         });

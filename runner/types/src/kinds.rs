@@ -1,0 +1,267 @@
+//! The kinds of stages: as written, as planned, and by name. Each kind is a file, which holds its settings, plan, rules and words.
+
+mod aggregate;
+mod collate;
+mod disaggregate;
+mod fetch;
+mod route;
+mod rules;
+mod settings;
+mod sleep;
+mod transfer;
+mod wasm;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
+
+use self::disaggregate::DisaggregatePlan;
+pub(crate) use self::rules::Written;
+pub(crate) use self::settings::Settings;
+use crate::fault::Pointer;
+use crate::plan::Faults;
+use crate::spec::Name;
+
+pub use self::aggregate::{Aggregate, AggregatePlan};
+pub use self::collate::{Collate, CollatePlan};
+pub use self::disaggregate::Disaggregate;
+pub use self::fetch::{Fetch, FetchPlan};
+pub use self::route::{ELSE, PathPlan, ROUTE_FIELD, Route, RouteBy, RoutePlan};
+pub use self::rules::{Fails, Memory, Recipe, Rules, Work};
+pub use self::sleep::{Sleep, SleepOn, SleepPlan, SleepShape};
+pub use self::transfer::{Device, Transfer};
+pub use self::wasm::{Asset, Wasm, WasmPlan};
+
+/// One stage: takes items from the queue before it and puts its results into the queue behind it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Stage {
+    /// Collects samples into batches.
+    Aggregate(Aggregate),
+    /// Reads the object that each sample's key names.
+    Fetch(Fetch),
+    /// Splits batches into samples.
+    Disaggregate(Disaggregate),
+    /// Runs a WebAssembly module.
+    Wasm(Wasm),
+    /// Stacks the fields of the samples of a batch.
+    Collate(Collate),
+    /// Copies batches to the training device.
+    Transfer(Transfer),
+    /// Waits without changing its items, to try out the behaviour of a pipeline.
+    Sleep(Sleep),
+    /// Sends each sample down one of several paths.
+    Route(Route),
+}
+
+/// Kind of a stage, with the settings specific to it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StageKind {
+    /// Collects samples into batches.
+    Aggregate(AggregatePlan),
+    /// Splits batches into samples.
+    Disaggregate,
+    /// Reads the object that each sample's key, or one of its fields, names.
+    Fetch(FetchPlan),
+    /// Runs a WebAssembly module.
+    Wasm(WasmPlan),
+    /// Stacks the fields of a batch's samples.
+    Collate(CollatePlan),
+    /// Copies batches to the training device.
+    Transfer(Device),
+    /// Waits without changing its items.
+    Sleep(SleepPlan),
+    /// Takes the samples of one path of a route: a gate.
+    Path(PathPlan),
+    /// Joins the paths of a route.
+    Route(RoutePlan),
+}
+
+/// Kind of a stage without its settings, as named in documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum StageKindName {
+    /// Collects samples into batches.
+    Aggregate,
+    /// Splits batches into samples.
+    Disaggregate,
+    /// Reads objects from a store.
+    Fetch,
+    /// Runs a WebAssembly module.
+    Wasm,
+    /// Stacks the samples of a batch.
+    Collate,
+    /// Copies batches to a device.
+    Transfer,
+    /// Waits without changing its items.
+    Sleep,
+    /// Entry of a path of a route; not a kind of a document's stages.
+    Path,
+    /// Joins the paths of a route.
+    Route,
+}
+
+impl StageKindName {
+    /// Name of the kind in the document.
+    pub fn as_str(self) -> &'static str {
+        self.into()
+    }
+}
+
+impl Stage {
+    /// Kind of the stage, as written in the document.
+    pub fn kind(&self) -> &'static str {
+        self.into()
+    }
+
+    /// Name in the document; `None` when the stage is named after its kind or module.
+    pub fn name(&self) -> Option<&Name> {
+        self.written().settings().name
+    }
+
+    /// What can fail in the stage.
+    pub fn fails(&self) -> Fails {
+        self.written().fails()
+    }
+
+    /// True if the stage may be called `name` in dead letters. The name of a stage without a member `name` may depend on its module.
+    pub fn may_be_called(&self, name: &str) -> bool {
+        match self.name() {
+            Some(own) => own.as_str() == name,
+            None => self.written().may_be_called(name, self.kind()),
+        }
+    }
+
+    pub(crate) fn written(&self) -> &dyn Written {
+        match self {
+            Self::Aggregate(stage) => stage,
+            Self::Fetch(stage) => stage,
+            Self::Disaggregate(stage) => stage,
+            Self::Wasm(stage) => stage,
+            Self::Collate(stage) => stage,
+            Self::Transfer(stage) => stage,
+            Self::Sleep(stage) => stage,
+            Self::Route(stage) => stage,
+        }
+    }
+
+    /// Plans a stage that is no route.
+    pub(crate) fn plan(&self, faults: &mut Faults<'_>, place: &Pointer) -> StageKind {
+        match self {
+            Self::Aggregate(stage) => StageKind::Aggregate(stage.plan()),
+            Self::Fetch(stage) => StageKind::Fetch(stage.plan(faults, place)),
+            Self::Disaggregate(_) => StageKind::Disaggregate,
+            Self::Wasm(stage) => StageKind::Wasm(stage.plan(faults, place)),
+            Self::Collate(stage) => StageKind::Collate(stage.plan(faults, place)),
+            Self::Transfer(stage) => StageKind::Transfer(stage.plan(faults, place)),
+            Self::Sleep(stage) => StageKind::Sleep(stage.plan()),
+            Self::Route(_) => unreachable!("routes are planned with the stages in their paths"),
+        }
+    }
+}
+
+impl StageKind {
+    /// Rules of the kind, with these settings.
+    pub fn rules(&self) -> &dyn Rules {
+        match self {
+            Self::Aggregate(plan) => plan,
+            Self::Disaggregate => &DisaggregatePlan,
+            Self::Fetch(plan) => plan,
+            Self::Wasm(plan) => plan,
+            Self::Collate(plan) => plan,
+            Self::Transfer(device) => device,
+            Self::Sleep(plan) => plan,
+            Self::Path(plan) => plan,
+            Self::Route(plan) => plan,
+        }
+    }
+
+    /// Name of the kind, as in the document.
+    pub fn name(&self) -> StageKindName {
+        match self {
+            Self::Aggregate(_) => StageKindName::Aggregate,
+            Self::Disaggregate => StageKindName::Disaggregate,
+            Self::Fetch(_) => StageKindName::Fetch,
+            Self::Wasm(_) => StageKindName::Wasm,
+            Self::Collate(_) => StageKindName::Collate,
+            Self::Transfer(_) => StageKindName::Transfer,
+            Self::Sleep(_) => StageKindName::Sleep,
+            Self::Path(_) => StageKindName::Path,
+            Self::Route(_) => StageKindName::Route,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::plan::{Flow, Known, Plan, Unit};
+    use crate::spec::Spec;
+
+    /// All kinds with their rules, so that what differs is seen in one place.
+    #[test]
+    fn kinds_and_their_rules() {
+        let modules = ["sample", "batch", "stateful"].map(|mode| {
+            let manifest = json!({ "name": mode, "version": "1.0.0", "mode": mode });
+            let manifest = serde_json::from_value(manifest).unwrap();
+            (
+                mode.to_owned(),
+                crate::plan::ModuleFacts { name: mode.to_owned(), digest: "sha256:0".to_owned(), manifest },
+            )
+        });
+        let stages = json!([
+            { "fetch": { "store": "s" } },
+            { "wasm": { "module": "sample" } },
+            { "wasm": { "module": "stateful" } },
+            { "sleep": { "mean_ms": 1 } },
+            { "sleep": { "mean_ms": 1, "on": "thread", "fail_rate": 0.1 } },
+            { "route": { "by": { "field": "f" }, "paths": { "a": [] } } },
+            { "aggregate": { "size": 2 } },
+            { "wasm": { "module": "batch" } },
+            { "disaggregate": {} },
+            { "aggregate": { "size": 2 } },
+            { "collate": {} },
+            { "transfer": { "device": "host" } },
+            { "transfer": { "device": "cuda:0" } },
+        ]);
+        let document = json!({ "source": { "range": { "count": 4 } }, "stages": stages });
+        let spec = Spec::from_value(document).unwrap();
+        let known = Known { modules: &modules.into(), names: &[], fields: None, stores: None };
+        let plan = Plan::draft(&spec, known).plan;
+        let rows = plan.stages.iter().map(|stage| {
+            let rules = stage.kind.rules();
+            let takes: Vec<&str> = rules.takes().iter().map(|unit| unit.name()).collect();
+            let given = Flow { unit: rules.takes()[0], ..Flow::of_source(Some(4)) };
+            let (given, is_certain) = rules.gives(given);
+            let is = |holds: bool, word: &'static str| if holds { word } else { "" };
+            let properties = [
+                is(rules.is_stateful(), "stateful"),
+                is(rules.may_grow(), "may grow"),
+                is(rules.keeps_size(), "keeps size"),
+                is(rules.keeps_count(), "keeps count"),
+                is(rules.store().is_some(), "has a store"),
+                is(rules.limits_in_words().is_some(), "has limits"),
+                is(rules.misfit_in_route(true).is_none(), "fits a route that keeps order"),
+            ];
+            let properties: Vec<&str> = properties.into_iter().filter(|word| !word.is_empty()).collect();
+            let certain = if is_certain { "" } else { " (as given)" };
+            let unit: Unit = given.unit;
+            format!(
+                "{:<14} {:?}; takes {}; gives {}{certain}; fails: {:?}; {}; {:?}; {:?}",
+                stage.id.to_string(),
+                rules.work(),
+                takes.join(", "),
+                unit.name(),
+                stage.fails,
+                properties.join(", "),
+                rules.recipe(),
+                rules.memory(),
+            )
+        });
+        insta::assert_snapshot!(rows.collect::<Vec<_>>().join("\n"));
+    }
+}
