@@ -11,6 +11,7 @@ mod core;
 mod disaggregate;
 mod epochs;
 mod failures;
+mod marked;
 mod pipe;
 mod queue;
 mod room;
@@ -40,6 +41,7 @@ use self::core::StageStep;
 use self::epochs::EpochBooks;
 pub(crate) use self::failures::{FailedTask, FailureGroups};
 use self::failures::{exceeds, too_many};
+use self::marked::Marked;
 use self::pipe::SHORT_BATCH_NANOS;
 use self::queue::{Queue, Take};
 use self::room::NodesBehind;
@@ -94,7 +96,7 @@ pub(crate) struct Schedule {
     /// out of order; within the schedule, time never goes backwards.
     latest: Tick,
     /// Nodes that may have work; used only within `settle`.
-    dirty: VecDeque<usize>,
+    marked: Marked,
     /// Nodes that a step of a route touched; used only within the step.
     touched: Vec<usize>,
 }
@@ -181,6 +183,7 @@ impl Schedule {
             sink: SinkEnd::new(shape.sink.id),
             readers: RouteSpan::readers(&spans, queues.len()),
             beside: beside(&shape.routes, queues.len()),
+            marked: Marked::none_of(queues.len()),
             routes: shape.routes.into_iter().map(Routing::new).collect(),
             queues,
             budget: ByteBudget::new(shape.buffer_bytes),
@@ -198,7 +201,6 @@ impl Schedule {
             over: false,
             unread: None,
             latest: now,
-            dirty: VecDeque::new(),
             touched: Vec::new(),
         };
         schedule.prepare();
@@ -594,7 +596,7 @@ impl Schedule {
         if self.over || self.preparing > 0 {
             return;
         }
-        self.dirty.push_back(node);
+        self.marked.mark(node);
         self.move_all(now);
         self.fail_if_stuck(now);
     }
@@ -603,17 +605,17 @@ impl Schedule {
         // An op that has ended may leave room for a refused one, although it moves nothing: it may hold its samples.
         let mut moved = true;
         loop {
-            while let Some(node) = self.dirty.pop_front() {
+            while let Some(node) = self.marked.take() {
                 if is_dead(&self.dead, node) {
                     continue;
                 }
                 let (took, put) = self.step_node(node, now);
                 if took && node > 0 && self.queues[node - 1].take_refusal() {
-                    self.mark(node - 1);
+                    self.marked.mark(node - 1);
                 }
                 let reader = self.readers[node];
                 if put && reader < self.queues.len() {
-                    self.mark(reader);
+                    self.marked.mark(reader);
                 }
                 moved |= took || put;
             }
@@ -629,13 +631,7 @@ impl Schedule {
     /// Marks all nodes, starting with the one nearest to the consumer, and clears the record of refusals.
     fn mark_all(&mut self) {
         self.budget.forget_refusals();
-        (0..self.queues.len()).rev().for_each(|node| self.mark(node));
-    }
-
-    fn mark(&mut self, node: usize) {
-        if !self.dirty.contains(&node) {
-            self.dirty.push_back(node);
-        }
+        (0..self.queues.len()).rev().for_each(|node| self.marked.mark(node));
     }
 
     /// Lets one node do all work that is possible now. Returns two flags: the first is true if the node took an item, the second
@@ -644,20 +640,7 @@ impl Schedule {
         let (before, behind) = self.queues.split_at_mut(node);
         let [output, queues @ ..] = behind else { return (false, false) };
         let Some(input) = before.last_mut() else {
-            let known = self.failed.len();
-            let put = self.source.step(
-                output,
-                &mut self.epochs,
-                &mut self.settled,
-                &mut self.parts,
-                &mut self.failed,
-                now,
-            );
-            if self.failed.len() > known {
-                self.count_damaged(known);
-            }
-            self.end_after_lost_epoch();
-            return (false, put);
+            return (false, self.step_source(now));
         };
         let (budget, work) = (&mut self.budget, &mut self.work);
         let count = self.stages.len();
@@ -693,6 +676,24 @@ impl Schedule {
         moved
     }
 
+    /// Lets the source put what it has. Returns true if it put an item.
+    fn step_source(&mut self, now: Tick) -> bool {
+        let known = self.failed.len();
+        let put = self.source.step(
+            &mut self.queues[0],
+            &mut self.epochs,
+            &mut self.settled,
+            &mut self.parts,
+            &mut self.failed,
+            now,
+        );
+        if self.failed.len() > known {
+            self.count_damaged(known);
+        }
+        self.end_after_lost_epoch();
+        put
+    }
+
     /// Counts samples that the source found damaged: those behind the first `known` failures.
     #[cold]
     fn count_damaged(&mut self, known: usize) {
@@ -725,7 +726,7 @@ impl Schedule {
         self.error = Some(message);
         self.settled.cut();
         self.source.end(&mut self.budget);
-        self.mark(0);
+        self.marked.mark(0);
     }
 
     /// Checks all failure limits once more: during the run, a maximum share of failures applies only after enough tasks, at the end always.

@@ -387,7 +387,7 @@ impl Schedule {
     fn mark_touched(&mut self) -> bool {
         let mut touched = std::mem::take(&mut self.touched);
         let moved = !touched.is_empty();
-        touched.drain(..).for_each(|node| self.mark(node));
+        touched.drain(..).for_each(|node| self.marked.mark(node));
         self.touched = touched;
         moved
     }
