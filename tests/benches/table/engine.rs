@@ -14,6 +14,7 @@ use penstock_engine::item::{Item, Origin, Sample, Value};
 use penstock_engine::ports::{
     Consumer, Fault, Output, Produced, Source, SourceFault, StopFlag, ThreadOp, ThreadOpFactory,
 };
+use penstock_engine::stage_work::StageWork;
 use penstock_engine::timer::Timer;
 use penstock_types::policy::{Capacity, Concurrency, OnError, Order, StageKindName};
 use penstock_types::resume::Kept;
