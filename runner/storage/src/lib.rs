@@ -21,6 +21,7 @@ mod memory;
 mod observe;
 mod page_cache;
 mod permits;
+mod remote;
 mod s3;
 mod store;
 mod walk;
@@ -38,5 +39,7 @@ pub use list::{ListSource, NEW_HIDDEN, NEW_LINKS, Wanted, is_hidden_folder, list
 pub use memory::MemoryStore;
 pub use observe::{ReadParts, observe};
 pub use penstock_types::plan::BYTES_FIELD;
-pub use s3::{S3Credentials, S3Fault, S3Retries, S3Settings, S3Store, S3Timeouts};
+pub use remote::RemoteStore;
+pub use remote::options::{Retries, Timeouts};
+pub use s3::{S3Credentials, S3Fault, S3Settings, S3Store};
 pub use store::{Folders, IfThere, MAX_GET_BYTES, Store, Version};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use penstock_bench::report::{LoadReport, ReportState};
 use penstock_bench::{BenchReport, BenchStoreKind};
 use penstock_s3_server::{Fault, Latency, Server, Settings, Trouble};
-use penstock_storage::{FolderStore, S3Credentials, S3Retries, S3Settings, S3Store, S3Timeouts, Store};
+use penstock_storage::{FolderStore, Retries, S3Credentials, S3Settings, S3Store, Store, Timeouts};
 use penstock_types::config::SecretText;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -60,17 +60,17 @@ pub(crate) fn bucket(server: &Server) -> Arc<dyn Store> {
             secret_access_key: SecretText::new(CANARY).unwrap(),
             session_token: None,
         },
-        retries: S3Retries {
+        retries: Retries {
             attempts: NonZeroU32::new(20).unwrap(),
             base: Duration::from_millis(5),
             cap: Duration::from_millis(80),
         },
-        timeouts: S3Timeouts {
+        timeouts: Timeouts {
             first_byte: Duration::from_millis(800),
             idle: Duration::from_millis(300),
             attempt: Duration::from_secs(2),
             operation: Duration::from_secs(4),
-            ..S3Timeouts::default()
+            ..Timeouts::default()
         },
         ..S3Settings::default()
     };

@@ -7,7 +7,7 @@ use aws_sdk_s3::primitives::{ByteStream, SdkBody};
 use memchr::memmem;
 use penstock_types::text::printable;
 
-use crate::s3::failure::{MOST_MESSAGE, innermost};
+use crate::remote::failure::{MOST_MESSAGE, innermost};
 
 /// Maximum size in bytes of a response that is no object. A page of 1000 keys of 1024 bytes has less than 4 MiB.
 const MOST_BYTES: usize = 16 << 20;

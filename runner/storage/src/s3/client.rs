@@ -22,7 +22,10 @@ use aws_sdk_s3::config::{
 };
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
+use tokio::time::timeout;
 
+use crate::remote::failure::Cause;
+use crate::s3::bucket::Bucket;
 use crate::s3::connection::CheckedClient;
 use crate::s3::credentials::{Origin, RenewedCredentials, Search, SharedCredentials};
 use crate::s3::settings::{S3Credentials, S3Settings, check_endpoint};
@@ -45,44 +48,24 @@ pub(crate) enum ConnectFault {
     Endpoint { reason: &'static str },
 }
 
-/// A client for the bucket in one region.
-pub(crate) struct Connected {
-    pub(crate) client: Client,
-    pub(crate) region: String,
-    /// Credentials of the requests, if they can be renewed.
-    pub(crate) renewable: Option<(Arc<SharedCredentials>, Search)>,
-    /// Set if reads of whole objects ask for their checksums.
-    pub(crate) validates: bool,
-}
-
-impl Connected {
-    /// Number of different credentials that were found so far.
-    pub(crate) fn generation(&self) -> u64 {
-        self.renewable.as_ref().map_or(0, |(shared, _)| shared.generation())
-    }
-
-    /// Creates a client for the same bucket in another region. Only the region changes: the host is that of the settings, or the one
-    /// which the SDK derives from the region.
-    pub(crate) fn in_region(&self, region: &str) -> Self {
-        let config = self.client.config().to_builder().region(Region::new(region.to_owned()));
-        Self {
-            client: Client::from_conf(config.build()),
-            region: region.to_owned(),
-            renewable: self.renewable.clone(),
-            validates: self.validates,
+/// Connects to the bucket of `settings`. Looks up the endpoint and the region; credentials are looked up when a request needs them.
+pub(crate) async fn connect(store: Arc<str>, settings: Arc<S3Settings>) -> Result<Bucket, Cause> {
+    let most = settings.timeouts.attempt;
+    match timeout(most, bucket(store, settings)).await {
+        Ok(connected) => connected.map_err(|fault| Cause::new(fault.to_string())),
+        Err(_) => {
+            Err(Cause::new(format!("no region was found within {most:?}; set it in the store's settings")))
         }
     }
 }
 
-/// Creates a client for the bucket of `settings`. Looks up the endpoint and the region; credentials are looked up when a request needs
-/// them.
-pub(crate) async fn connect(settings: &S3Settings) -> Result<Connected, ConnectFault> {
+async fn bucket(store: Arc<str>, settings: Arc<S3Settings>) -> Result<Bucket, ConnectFault> {
     let provider = ProviderConfig::default().with_behavior_version(Some(BehaviorVersion::latest()));
-    let endpoint = endpoint(settings, &provider).await?;
-    let client = http_client(settings, endpoint.as_deref());
+    let endpoint = endpoint(&settings, &provider).await?;
+    let client = http_client(&settings, endpoint.as_deref());
     let http = SharedHttpClient::new(CheckedClient { client: client.clone(), is_watched: false });
     let provider = provider.with_http_client(http.clone());
-    let region = region(settings, endpoint.is_some(), &provider).await?;
+    let region = region(&settings, endpoint.is_some(), &provider).await?;
     let requests = request_checksum_calculation_provider(&provider).await;
     let responses = response_checksum_validation_provider(&provider).await;
     let timeouts = TimeoutConfig::builder().connect_timeout(settings.timeouts.connect).build();
@@ -104,9 +87,11 @@ pub(crate) async fn connect(settings: &S3Settings) -> Result<Connected, ConnectF
         Some(endpoint) => config.endpoint_url(endpoint),
         None => config,
     };
-    let renewable = renewable(settings, http, region.clone());
-    let config = with_credentials(config, settings, renewable.clone());
-    Ok(Connected {
+    let renewable = renewable(&settings, http, region.clone());
+    let config = with_credentials(config, &settings, renewable.clone());
+    Ok(Bucket {
+        store,
+        settings,
         client: Client::from_conf(config.build()),
         region: region.as_ref().to_owned(),
         renewable,

@@ -23,7 +23,8 @@ use aws_sdk_s3::config::{BehaviorVersion, Region, SharedHttpClient};
 use tokio::time::{sleep, timeout};
 
 use crate::observe::now;
-use crate::s3::throttle::Throttle;
+use crate::remote::service::Renewal;
+use crate::remote::throttle::Throttle;
 
 /// Time before the end of credentials from which on they are renewed; of short-lived ones, half of their time.
 const MARGIN: Duration = Duration::from_secs(5 * 60);
@@ -74,16 +75,6 @@ struct State {
     due: Option<Instant>,
     /// Time and reason of the last search, if it failed.
     failed: Option<(Instant, Absent)>,
-}
-
-/// Result of a renewal after a refusal.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Renewal {
-    /// There are other credentials than the refused ones.
-    Other,
-    /// The origin still has the refused ones.
-    Same,
-    Failed(Absent),
 }
 
 /// Reason why there are no credentials. Contains no text of a provider, which may contain secrets.
@@ -223,7 +214,7 @@ impl SharedCredentials {
 
     /// Searches for other credentials than the refused ones, which are of `generation` at the latest, unless another caller has found
     /// some meanwhile. The number of searches per second is limited; beyond it, there are no others.
-    pub(crate) async fn renew(&self, generation: u64, search: &Search) -> Renewal {
+    pub(crate) async fn renew(&self, generation: u64, search: &Search) -> Renewal<Absent> {
         let _held = self.search.lock().await;
         if self.generation() > generation {
             return Renewal::Other;

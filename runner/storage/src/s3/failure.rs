@@ -1,7 +1,6 @@
-//! Failures of attempts, classified by whether another attempt may succeed.
+//! Classes of the errors of S3.
 
 use std::error::Error;
-use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
 use aws_sdk_s3::config::http::HttpResponse;
@@ -9,13 +8,9 @@ use aws_sdk_s3::error::{ConnectorError, ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::primitives::{ByteStreamError, DateTime, DateTimeFormat};
 use penstock_types::text::printable;
 
-use crate::asked::{Asked, CHANGED};
-use crate::error::StoreError;
+use crate::remote::failure::{Cause, Failure, MOST_MESSAGE, innermost};
 use crate::s3::answer::UnfitAnswer;
 use crate::s3::credentials::Absent;
-
-/// Maximum length, in bytes, of the part of a service's message that an error contains.
-pub(crate) const MOST_MESSAGE: usize = 300;
 
 /// Header with the region of the bucket that was asked for.
 const REGION: &str = "x-amz-bucket-region";
@@ -26,133 +21,16 @@ const TOO_SKEWED: &str = "RequestTimeTooSkewed";
 /// Difference of the clocks from which on a service refuses requests.
 const MOST_SKEW: Duration = Duration::from_secs(15 * 60);
 
-/// Start of the TLS library's message that ends with host names.
-const OTHER_NAME: &str = "invalid peer certificate: certificate not valid for name";
-
-#[derive(Debug)]
-pub(crate) enum S3Failure {
-    /// Another attempt may succeed, preferably after the given time.
-    Passing {
-        cause: Cause,
-        after: Option<Duration>,
-    },
-    /// Another attempt would fail in the same way.
-    Lasting(Cause),
-    NotFound,
-    /// The credentials are missing, expired, invalid or lack the permission.
-    Denied(Cause),
-    /// The service may accept other credentials. `failure` applies if there are none.
-    Refused {
-        /// True if the credentials were valid before.
-        is_expired: bool,
-        failure: Box<S3Failure>,
-    },
-    /// The service denies the access for want of a permission.
-    Forbidden(Cause),
-    /// The service names the region of the bucket. `failure` applies if the request cannot be made for that region.
-    Moved {
-        region: String,
-        /// True if the service answers only elsewhere, whatever the region of the request.
-        is_redirect: bool,
-        failure: Box<S3Failure>,
-    },
-    /// The keys of a listing are not in the order of their bytes.
-    Unsorted,
-    /// The object ends before the first byte of the range.
-    NothingThere,
-    /// The object ends before the last byte of the range.
-    OutOfRange {
-        range: Range<u64>,
-        size: u64,
-    },
-    TooLarge {
-        size: u64,
-    },
-    /// The condition of the request is not met: the object has another version, or already exists.
-    Unmet,
-    NotImplemented(Cause),
-}
-
-/// Text of a failure: codes and messages, never headers, addresses or signatures.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Cause(String);
-
-impl Cause {
-    pub(crate) fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
-    }
-}
-
-impl S3Failure {
-    pub(crate) fn passing(text: impl Into<String>) -> Self {
-        Self::Passing { cause: Cause::new(text), after: None }
-    }
-
-    pub(crate) fn lasting(text: impl Into<String>) -> Self {
-        Self::Lasting(Cause::new(text))
-    }
-
-    fn refused(is_expired: bool, failure: Self) -> Self {
-        Self::Refused { is_expired, failure: Box::new(failure) }
-    }
-
-    /// The failure of a request that was made for `region`.
-    pub(crate) fn in_region(self, region: &str) -> Self {
-        match self {
-            Self::Moved { region: named, is_redirect: false, failure } if named == region => *failure,
-            other => other,
-        }
-    }
-
+impl Failure {
     /// Names the variable that omits checksums, if the service may not know them.
     pub(crate) fn naming(self, variable: &str) -> Self {
         let note = format!("if the service does not know checksums, {variable}=when_required omits them");
         match &self {
-            Self::NotImplemented(_) => self.with_note(&note),
-            Self::Lasting(Cause(cause)) if cause.to_ascii_lowercase().contains("checksum") => {
-                self.with_note(&note)
+            Self::NotImplemented(_) => self.with_note(&*note),
+            Self::Lasting(cause) if cause.as_str().to_ascii_lowercase().contains("checksum") => {
+                self.with_note(&*note)
             }
             _ => self,
-        }
-    }
-
-    /// Adds a note to the failure's cause.
-    pub(crate) fn with_note(self, note: &str) -> Self {
-        let with_note = |Cause(cause)| Cause(format!("{cause}; {note}"));
-        match self {
-            Self::Denied(cause) => Self::Denied(with_note(cause)),
-            Self::Forbidden(cause) => Self::Forbidden(with_note(cause)),
-            Self::Lasting(cause) => Self::Lasting(with_note(cause)),
-            Self::NotImplemented(cause) => Self::NotImplemented(with_note(cause)),
-            Self::Passing { cause, after } => Self::Passing { cause: with_note(cause), after },
-            Self::Refused { is_expired, failure } => Self::refused(is_expired, failure.with_note(note)),
-            Self::Moved { region, is_redirect, failure } => {
-                Self::Moved { region, is_redirect, failure: Box::new(failure.with_note(note)) }
-            }
-            other => other,
-        }
-    }
-
-    /// Converts the failure into the store's error.
-    pub(crate) fn of(self, asked: &Asked) -> StoreError {
-        match self {
-            Self::Refused { failure, .. } | Self::Moved { failure, .. } => failure.of(asked),
-            Self::Forbidden(cause) | Self::Denied(cause) => asked.without_credentials(cause),
-            Self::NotFound => asked.not_found(),
-            Self::OutOfRange { range, size } => asked.out_of_range(range, size),
-            Self::TooLarge { size } => asked.too_large(size),
-            Self::NothingThere => {
-                asked.failed(Cause::new("the service reports that the object ends before the range"))
-            }
-            Self::Unsorted => asked.failed(Cause::new(
-                "the service does not list keys in byte order, as S3 does, which showed after some of them were used: set `\"sorted\": \
-                 false` of the store",
-            )),
-            Self::Unmet => asked.failed(CHANGED),
-            Self::Passing { cause, .. } | Self::Lasting(cause) | Self::NotImplemented(cause) => {
-                asked.failed(cause)
-            }
         }
     }
 
@@ -215,7 +93,7 @@ impl S3Failure {
         };
         let failure = Self::of_code(answer, code, cause);
         match region(answer, code) {
-            Some(region) => Self::Moved { region, is_redirect: status != 400, failure: Box::new(failure) },
+            Some(place) => Self::Moved { place, is_redirect: status != 400, failure: Box::new(failure) },
             None => failure,
         }
     }
@@ -279,7 +157,7 @@ fn clocks(answer: &HttpResponse, code: &str) -> Option<String> {
 
 /// Region of the bucket in the response to a request that may have been sent to another region.
 fn region(answer: &HttpResponse, code: &str) -> Option<String> {
-    // Other responses name a region as well, whatever that of the request.
+    // Other responses name a region as well, also that of the request.
     match (answer.status().as_u16(), code) {
         (301 | 307, _)
         | (400, "" | "AuthorizationHeaderMalformed" | "IllegalLocationConstraintException") => {}
@@ -318,23 +196,8 @@ fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a 
     None
 }
 
-/// Text of the innermost cause of an error.
-pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
-    let mut innermost = error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    let found = innermost.to_string();
-    match found.starts_with(OTHER_NAME) {
-        true => "the server's certificate is not valid for the host name of the request".to_owned(),
-        false => printable(&found, MOST_MESSAGE),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io;
-
     use super::*;
 
     #[test]
@@ -348,17 +211,5 @@ mod tests {
         {
             assert!(!is_region(bad), "{bad}");
         }
-    }
-
-    #[test]
-    fn messages_of_servers_contain_no_control_characters_and_no_host_names() {
-        let shown = |found: &str| innermost(&io::Error::other(found.to_owned()));
-        assert_eq!(shown("reset\u{202e}\u{1b}[2J"), "reset\\u{202e}\\u{1b}[2J");
-        assert_eq!(
-            shown(&format!("{OTHER_NAME} \"inside.example\"; certificate is only valid for DnsName(\"a\")")),
-            "the server's certificate is not valid for the host name of the request"
-        );
-        let unknown = "invalid peer certificate: UnknownIssuer";
-        assert_eq!(shown(unknown), unknown);
     }
 }

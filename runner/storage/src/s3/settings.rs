@@ -3,16 +3,15 @@
 use std::env;
 use std::fs::File;
 use std::io;
-use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use penstock_types::config::SecretText;
 use url::Url;
 
 use crate::error::shown;
 use crate::key::check_prefix;
+use crate::remote::options::{Retries, Timeouts};
 
 /// Environment variables for the server's address; the first one that is set applies.
 const ENDPOINT_VARIABLES: [&str; 2] = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
@@ -43,8 +42,8 @@ pub struct S3Settings {
     /// Set for a service that lists keys in no order: all keys of a listing are then read and sorted first. Such a service is usually
     /// noticed without this setting.
     pub is_unsorted: bool,
-    pub timeouts: S3Timeouts,
-    pub retries: S3Retries,
+    pub timeouts: Timeouts,
+    pub retries: Retries,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -63,33 +62,6 @@ pub enum S3Credentials {
     File(PathBuf),
     /// Unsigned requests, for public buckets.
     Anonymous,
-}
-
-/// Time limits. `operation` applies to all attempts of a request together, the other limits apply to each attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct S3Timeouts {
-    /// Limit for opening a connection, including name lookup and TLS.
-    pub connect: Duration,
-    /// Limit from the start of the request to the start of the response.
-    pub first_byte: Duration,
-    /// Limit for a pause within a response.
-    pub idle: Duration,
-    /// Limit for one request of at most 16 MiB, including its response. The limit of a write is one second longer per MiB.
-    pub attempt: Duration,
-    /// Limit for a request with all its attempts and the waits between them; for a write, it is one second longer per MiB. In a
-    /// read of a large object, the limit applies to the first request, and again to all further parts together.
-    pub operation: Duration,
-}
-
-/// Number of attempts, and waits between them: the wait before an attempt is random between 0 and an upper bound, which is `base`
-/// at first and doubles with each failure up to `cap`. If the service requests a longer wait, that wait is used, up to `cap`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct S3Retries {
-    /// Maximum number of attempts, including the first one.
-    pub attempts: NonZeroU32,
-    /// Upper bound of the wait before the second attempt.
-    pub base: Duration,
-    pub cap: Duration,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -111,31 +83,6 @@ pub enum S3Fault {
         #[source]
         source: io::Error,
     },
-}
-
-impl Default for S3Timeouts {
-    /// Default limits: 5 s, 20 s, 20 s, 60 s and 10 minutes, in the order of the fields.
-    fn default() -> Self {
-        let seconds = Duration::from_secs;
-        Self {
-            connect: seconds(5),
-            first_byte: seconds(20),
-            idle: seconds(20),
-            attempt: seconds(60),
-            operation: seconds(600),
-        }
-    }
-}
-
-impl Default for S3Retries {
-    /// Default: 5 attempts, with waits from 100 ms up to 5 s.
-    fn default() -> Self {
-        Self {
-            attempts: NonZeroU32::new(5).expect("5 is not zero"),
-            base: Duration::from_millis(100),
-            cap: Duration::from_secs(5),
-        }
-    }
 }
 
 impl S3Settings {

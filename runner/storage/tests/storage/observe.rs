@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use penstock_s3_server::{Fault, Latency, Server, Settings, Trouble};
 use penstock_storage::{
-    BoundedStore, DEFAULT_READS, MemoryStore, ReadParts, S3Retries, S3Settings, S3Store, Store, StoreError,
+    BoundedStore, DEFAULT_READS, MemoryStore, ReadParts, Retries, S3Settings, S3Store, Store, StoreError,
     observe,
 };
 
@@ -29,7 +29,7 @@ fn slow_server(bytes: impl Into<Bytes>) -> Server {
 
 fn store(server: &Server, attempts: u32) -> S3Store {
     let attempts = NonZeroU32::new(attempts).unwrap();
-    let retries = S3Retries { attempts, base: ms(1), cap: ms(5) };
+    let retries = Retries { attempts, base: ms(1), cap: ms(5) };
     S3Store::new("data", S3Settings { retries, ..settings(server.endpoint()) }).unwrap()
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use futures::future::join_all;
 use penstock_s3_server::{Fault, Server, Settings, Trouble};
-use penstock_storage::{Keys, S3Credentials, S3Retries, S3Settings, S3Store, S3Timeouts, Store, StoreError};
+use penstock_storage::{Keys, Retries, S3Credentials, S3Settings, S3Store, Store, StoreError, Timeouts};
 use penstock_types::config::SecretText;
 use penstock_types::spec::Links;
 use tracing_subscriber::fmt::MakeWriter;
@@ -24,13 +24,13 @@ fn ms(count: u64) -> Duration {
 /// Settings with short waits between attempts and default timeouts.
 fn quick(server: &Server, attempts: u32) -> S3Settings {
     S3Settings {
-        retries: S3Retries { attempts: NonZeroU32::new(attempts).unwrap(), base: ms(1), cap: ms(5) },
+        retries: Retries { attempts: NonZeroU32::new(attempts).unwrap(), base: ms(1), cap: ms(5) },
         ..settings(server.endpoint())
     }
 }
 
 /// A store with timeouts that are short enough for a test.
-fn impatient(server: &Server, timeouts: S3Timeouts) -> S3Store {
+fn impatient(server: &Server, timeouts: Timeouts) -> S3Store {
     S3Store::new("data", S3Settings { timeouts, ..quick(server, 2) }).unwrap()
 }
 
@@ -79,7 +79,7 @@ async fn temporary_failures_cost_attempts_only() {
 #[tokio::test]
 async fn a_storm_of_failures_does_not_multiply_the_requests() {
     let server = troubled(Trouble::Status(503, "SlowDown"), u64::MAX);
-    let timeouts = S3Timeouts { operation: ms(2000), ..S3Timeouts::default() };
+    let timeouts = Timeouts { operation: ms(2000), ..Timeouts::default() };
     let store = S3Store::new("data", S3Settings { timeouts, ..quick(&server, 5) }).unwrap();
     let failures = join_all((0..200).map(|_| failure(&store))).await;
     // Each read may make five attempts, 1000 together. Permitted are 100 repetitions at once, and 10 per second in the two seconds
@@ -134,10 +134,10 @@ async fn permanent_failures_are_not_retried() {
 #[tokio::test]
 async fn every_request_that_hangs_is_cancelled() {
     let long = Duration::from_secs(3600);
-    let patient = S3Timeouts { connect: long, first_byte: long, idle: long, attempt: long, operation: long };
-    let first_byte = S3Timeouts { first_byte: ms(200), ..patient };
-    let idle = S3Timeouts { idle: ms(200), ..patient };
-    let attempt = S3Timeouts { attempt: ms(1000), ..patient };
+    let patient = Timeouts { connect: long, first_byte: long, idle: long, attempt: long, operation: long };
+    let first_byte = Timeouts { first_byte: ms(200), ..patient };
+    let idle = Timeouts { idle: ms(200), ..patient };
+    let attempt = Timeouts { attempt: ms(1000), ..patient };
     let cases = [
         (Trouble::Hang, first_byte, "no response within 200ms"),
         (Trouble::Slow(long), first_byte, "no response within 200ms"),
@@ -156,7 +156,7 @@ async fn every_request_that_hangs_is_cancelled() {
         assert_eq!(server.seen().len(), 2, "{trouble:?}");
     }
     let server = troubled(Trouble::Hang, u64::MAX);
-    let failure = failure(&impatient(&server, S3Timeouts { operation: ms(200), ..patient })).await;
+    let failure = failure(&impatient(&server, Timeouts { operation: ms(200), ..patient })).await;
     assert!(failure.contains("gave up after 1 attempt and "), "{failure}");
 }
 

@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use crate::index::MAX_INDEX_BYTES;
 use crate::keys::{Keys, PackedKeys};
-use crate::s3::failure::S3Failure;
+use crate::remote::failure::Failure;
 
 /// Number of keys that are sorted at a time. The sorted keys are kept front-coded.
 const RUN_KEYS: usize = 1 << 16;
@@ -18,7 +18,7 @@ const PAGE_KEYS: usize = 1000;
 pub(crate) struct Sorter {
     run: Vec<String>,
     runs: Vec<PackedKeys>,
-    /// What the listing left out.
+    /// Keys that the listing left out.
     left_out: Keys,
 }
 
@@ -31,13 +31,13 @@ pub(crate) struct SortedKeys {
 }
 
 impl Sorter {
-    pub(crate) fn add(&mut self, page: &Keys) -> Result<(), S3Failure> {
+    pub(crate) fn add(&mut self, page: &Keys) -> Result<(), Failure> {
         self.run.extend(page.iter().map(str::to_owned));
         self.left_out.add_left_out(page);
         if self.run.len() >= RUN_KEYS {
             self.end_run();
             if self.runs.iter().map(PackedKeys::bytes).sum::<u64>() > MAX_INDEX_BYTES {
-                return Err(S3Failure::lasting(format!(
+                return Err(Failure::lasting(format!(
                     "the service lists keys in no order, and those to be sorted take more than {MAX_INDEX_BYTES} bytes of memory; list \
                      parts of them with longer prefixes"
                 )));

@@ -4,19 +4,15 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_sdk_s3::Client;
-use aws_sdk_s3::primitives::{ByteStream, DateTime};
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use penstock_types::text::printable;
 use tokio::time::timeout;
 
 use crate::observe::{note, now, observe};
-use crate::s3::bucket::Bucket;
-use crate::s3::failure::{MOST_MESSAGE, S3Failure};
-use crate::s3::settings::RESPONSE_CHECKSUMS;
+use crate::remote::connected::Remote;
+use crate::remote::failure::{Failure, MOST_MESSAGE};
+use crate::remote::service::{Head, Part, Service};
 use crate::store::{MAX_GET_BYTES, Version};
 
 const PART_BYTES: u64 = 8 << 20;
@@ -38,140 +34,140 @@ struct Begun {
     crc32: Option<u32>,
 }
 
-pub(crate) async fn read_whole(bucket: &Bucket, key: &str) -> Result<Bytes, S3Failure> {
+pub(crate) async fn read_whole<S: Service>(remote: &Remote<S>, key: &str) -> Result<Bytes, Failure> {
     // A plain request instead of a range request: only a response with the whole object includes the object's checksum, and an
     // empty object has no range.
-    let begun = bucket.attempts(Duration::ZERO, |client| begin(bucket, client, key)).await?;
+    let begun = remote.attempts(Duration::ZERO, |service| begin(remote, service, key)).await?;
     let size = begun.version.size;
-    read_rest(bucket, key, 0..size, begun).await
+    read_rest(remote, key, 0..size, begun).await
 }
 
 /// Reads exactly `range`, which is not empty; if `of` is given, only from this version of the object.
-pub(crate) async fn read_range(
-    bucket: &Bucket,
+pub(crate) async fn read_range<S: Service>(
+    remote: &Remote<S>,
     key: &str,
     range: Range<u64>,
     of: Option<&Version>,
-) -> Result<Bytes, S3Failure> {
+) -> Result<Bytes, Failure> {
     let length = range.end - range.start;
     if length > MAX_GET_BYTES {
-        let size = version(bucket, key).await?.size;
+        let size = version(remote, key).await?.size;
         return Err(match range.end > size {
-            true => S3Failure::OutOfRange { range, size },
-            false => S3Failure::TooLarge { size: length },
+            true => Failure::OutOfRange { range, size },
+            false => Failure::TooLarge { size: length },
         });
     }
     let first = range.start..if length <= SPLIT_BYTES { range.end } else { range.start + PART_BYTES };
-    let read = |client| read_part(bucket, client, key, first.clone(), of);
-    match bucket.attempts(Duration::ZERO, read).await {
+    let read = |service| read_part(remote, service, key, first.clone(), of);
+    match remote.attempts(Duration::ZERO, read).await {
         Ok(Begun { version: Version { size, .. }, .. }) if range.end > size => {
-            Err(S3Failure::OutOfRange { range, size })
+            Err(Failure::OutOfRange { range, size })
         }
-        Ok(begun) => read_rest(bucket, key, range, begun).await,
-        Err(S3Failure::NothingThere) => {
-            let size = version(bucket, key).await?.size;
-            Err(S3Failure::OutOfRange { range, size })
+        Ok(begun) => read_rest(remote, key, range, begun).await,
+        Err(Failure::NothingThere) => {
+            let size = version(remote, key).await?.size;
+            Err(Failure::OutOfRange { range, size })
         }
         Err(failure) => Err(failure),
     }
 }
 
-pub(crate) async fn version(bucket: &Bucket, key: &str) -> Result<Version, S3Failure> {
-    let head = |client: &Client| {
-        let request = client.head_object().bucket(bucket.name()).key(bucket.full(key));
-        let request = request.set_request_payer(bucket.payer());
-        async {
-            let answer = bucket.answer(request.send()).await?;
-            let tag = tag(answer.e_tag, answer.last_modified.as_ref());
-            Ok(Version { size: length(answer.content_length)?, tag })
-        }
-    };
-    bucket.attempts(Duration::ZERO, head).await
+pub(crate) async fn version<S: Service>(remote: &Remote<S>, key: &str) -> Result<Version, Failure> {
+    let head = async |service: &S| remote.answer(service.version(key)).await?.version();
+    remote.attempts(Duration::ZERO, head).await
 }
 
-/// Tag of a version: the one of the service, or the time of the last change.
-fn tag(e_tag: Option<String>, modified: Option<&DateTime>) -> Option<Arc<str>> {
-    let modified = || modified.map(|time| format!("{MODIFIED}{}.{:09}", time.secs(), time.subsec_nanos()));
-    e_tag.or_else(modified).map(Arc::from)
+impl Head {
+    /// Tag of a version: the one of the service, or the time of the last change.
+    fn tag(&self) -> Option<Arc<str>> {
+        let modified =
+            || self.modified.map(|(seconds, nanos)| format!("{MODIFIED}{seconds}.{nanos:09}").into());
+        self.tag.as_deref().map(Arc::from).or_else(modified)
+    }
+
+    fn length(&self) -> Result<u64, Failure> {
+        let length = self.length.and_then(|length| u64::try_from(length).ok());
+        length.ok_or_else(|| Failure::passing("the response does not state its length"))
+    }
+
+    /// Version of an object whose size is the length of the response.
+    fn version(&self) -> Result<Version, Failure> {
+        Ok(Version { size: self.length()?, tag: self.tag() })
+    }
 }
 
 /// Makes one request for the whole object and reads the response to the end, or to the end of the first part if the object is
 /// large.
-async fn begin(bucket: &Bucket, client: &Client, key: &str) -> Result<Begun, S3Failure> {
-    let request = client.get_object().bucket(bucket.name()).key(bucket.full(key));
-    let request = request.set_request_payer(bucket.payer()).set_checksum_mode(bucket.checksum_mode());
-    let answer = bucket.answer(request.send()).await;
-    let answer = match bucket.checksum_mode() {
-        Some(_) => answer.map_err(|failure| failure.naming(RESPONSE_CHECKSUMS))?,
-        None => answer?,
-    };
-    let size = length(answer.content_length)?;
-    let version = Version { size, tag: tag(answer.e_tag, answer.last_modified.as_ref()) };
+async fn begin<S: Service>(remote: &Remote<S>, service: &S, key: &str) -> Result<Begun, Failure> {
+    let answer = remote.answer(service.read(key, None)).await?;
+    let version = answer.head.version()?;
+    let size = version.size;
     if let Some(range) = &answer.content_range
         && parse_content_range(range) != Some((0..size, size))
     {
-        return Err(S3Failure::passing(format!(
+        return Err(Failure::passing(format!(
             "the whole object was requested, but a part arrived: {}",
             printable(range, MOST_MESSAGE)
         )));
     }
     if size > MAX_GET_BYTES {
-        return Err(S3Failure::TooLarge { size });
+        return Err(Failure::TooLarge { size });
     }
-    let crc32 = answer.checksum_crc32.as_deref().and_then(parse_crc32);
     // For a large object, the rest of this response is abandoned by closing its connection. The cost is small: a large object
     // needs many requests.
     let most = if size <= SPLIT_BYTES { size } else { PART_BYTES };
-    let bytes = body(answer.body, most, most == size, bucket.timeouts().idle).await?;
-    Ok(Begun { bytes, version, crc32 })
+    let bytes = body::<S>(answer.body, most, most == size, remote.options.timeouts.idle).await?;
+    Ok(Begun { bytes, version, crc32: answer.crc32 })
 }
 
 /// Makes one request for `range`; if `of` is given, only from this version of the object.
-async fn read_part(
-    bucket: &Bucket,
-    client: &Client,
+async fn read_part<S: Service>(
+    remote: &Remote<S>,
+    service: &S,
     key: &str,
     range: Range<u64>,
     of: Option<&Version>,
-) -> Result<Begun, S3Failure> {
+) -> Result<Begun, Failure> {
     if of.is_some_and(|version| version.tag.is_none()) {
-        return Err(S3Failure::lasting(
+        return Err(Failure::lasting(
             "the service states neither a tag nor a time for the object, so that a change between its parts would go unnoticed",
         ));
     }
-    let wanted = of.and_then(|version| version.tag.as_deref()).filter(|tag| !tag.starts_with(MODIFIED));
-    let request = client.get_object().bucket(bucket.name()).key(bucket.full(key));
-    let request = request.set_if_match(wanted.map(str::to_owned));
-    let request = request.range(format!("bytes={}-{}", range.start, range.end - 1));
-    let request = request.set_request_payer(bucket.payer());
-    let answer = bucket.answer(request.send()).await?;
+    let tag = of.and_then(|version| version.tag.as_deref()).filter(|tag| !tag.starts_with(MODIFIED));
+    let part = Part { range: range.clone(), tag };
+    let answer = remote.answer(service.read(key, Some(&part))).await?;
     let Some((found, size)) = answer.content_range.as_deref().and_then(parse_content_range) else {
-        return Err(S3Failure::passing("the response to a request for a range does not state its range"));
+        return Err(Failure::passing("the response to a request for a range does not state its range"));
     };
-    let version = Version { size, tag: tag(answer.e_tag, answer.last_modified.as_ref()) };
+    let version = Version { size, tag: answer.head.tag() };
     // The version is checked, because a server may ignore the condition of the request.
     if of.is_some_and(|of| of.size != version.size || (of.tag.is_some() && of.tag != version.tag)) {
-        return Err(S3Failure::Unmet);
+        return Err(Failure::Unmet);
     }
     if found.start != range.start || found.end != range.end.min(size) {
-        return Err(S3Failure::passing(format!(
+        return Err(Failure::passing(format!(
             "bytes {}..{} were requested, but {}..{} arrived",
             range.start, range.end, found.start, found.end
         )));
     }
     let expected = found.end - found.start;
-    let content_length = length(answer.content_length)?;
+    let content_length = answer.head.length()?;
     if content_length != expected {
-        return Err(S3Failure::passing(format!(
+        return Err(Failure::passing(format!(
             "expected {expected} bytes, but the response announces {content_length}"
         )));
     }
-    let bytes = body(answer.body, expected, true, bucket.timeouts().idle).await?;
+    let bytes = body::<S>(answer.body, expected, true, remote.options.timeouts.idle).await?;
     Ok(Begun { bytes, version, crc32: None })
 }
 
 /// Reads the rest of `range`, in parallel parts, all of the same version of the object.
-async fn read_rest(bucket: &Bucket, key: &str, range: Range<u64>, begun: Begun) -> Result<Bytes, S3Failure> {
+async fn read_rest<S: Service>(
+    remote: &Remote<S>,
+    key: &str,
+    range: Range<u64>,
+    begun: Begun,
+) -> Result<Bytes, Failure> {
     let Begun { bytes: first, version, crc32 } = begun;
     let start = range.start + first.len() as u64;
     if start == range.end {
@@ -194,13 +190,13 @@ async fn read_rest(bucket: &Bucket, key: &str, range: Range<u64>, begun: Begun) 
     let version = &version;
     let read = |start| {
         let part = start..range.end.min(start + PART_BYTES);
-        bucket.attempts(Duration::ZERO, move |client| {
-            read_part(bucket, client, key, part.clone(), Some(version))
+        remote.attempts(Duration::ZERO, move |service| {
+            read_part(remote, service, key, part.clone(), Some(version))
         })
     };
     let parts: Vec<_> = starts.map(read).collect();
     let mut parts = stream::iter(parts).buffered(PARTS);
-    let most = bucket.timeouts().operation;
+    let most = remote.options.timeouts.operation;
     let read = timeout(most, async {
         while let Some(part) = parts.try_next().await? {
             add(part.bytes);
@@ -211,40 +207,40 @@ async fn read_rest(bucket: &Bucket, key: &str, range: Range<u64>, begun: Begun) 
     let (read, requests) = observe(read).await;
     note(|parts| parts.add_counts(requests));
     read.unwrap_or_else(|_| {
-        Err(S3Failure::lasting(format!("the object's parts were not read within {most:?}")))
+        Err(Failure::lasting(format!("the object's parts were not read within {most:?}")))
     })?;
     drop(parts);
     note(|parts| (parts.body, parts.verify) = (parts.body + begin.elapsed().saturating_sub(verify), verify));
     if crc32.is_some_and(|crc32| crc32 != found_crc32.finalize()) {
-        return Err(S3Failure::lasting("its bytes do not match the checksum of the service"));
+        return Err(Failure::lasting("its bytes do not match the checksum of the service"));
     }
     Ok(Bytes::from(all))
 }
 
 /// Reads the first `expected` bytes of a response. If `is_all`, more bytes are an error.
-async fn body(
-    mut stream: ByteStream,
+async fn body<S: Service>(
+    mut stream: S::Body,
     expected: u64,
     is_all: bool,
     idle: Duration,
-) -> Result<Bytes, S3Failure> {
+) -> Result<Bytes, Failure> {
     let begin = now();
     let mut bytes = room(expected)?;
     // Cannot fail, because the buffer of this size could be allocated.
     let expected = usize::try_from(expected).unwrap_or(usize::MAX);
     while is_all || bytes.len() < expected {
-        let next = timeout(idle, stream.next()).await;
-        let next = next.map_err(|_| S3Failure::passing(format!("the response stopped for {idle:?}")))?;
+        let next = timeout(idle, S::next_bytes(&mut stream)).await;
+        let next = next.map_err(|_| Failure::passing(format!("the response stopped for {idle:?}")))?;
         match next {
             Some(Ok(piece)) if is_all && bytes.len() + piece.len() > expected => {
-                return Err(S3Failure::passing(format!("expected {expected} bytes, but more arrived")));
+                return Err(Failure::passing(format!("expected {expected} bytes, but more arrived")));
             }
             Some(Ok(piece)) => bytes.extend_from_slice(&piece[..piece.len().min(expected - bytes.len())]),
-            Some(Err(error)) => return Err(S3Failure::of_body(&error)),
+            Some(Err(failure)) => return Err(failure),
             None if bytes.len() == expected => break,
             None => {
                 let found = bytes.len();
-                return Err(S3Failure::passing(format!("expected {expected} bytes, but {found} arrived")));
+                return Err(Failure::passing(format!("expected {expected} bytes, but {found} arrived")));
             }
         }
     }
@@ -253,17 +249,12 @@ async fn body(
 }
 
 /// Allocates a buffer of exactly this size; fails if there is not enough memory.
-fn room(bytes: u64) -> Result<Vec<u8>, S3Failure> {
-    let too_large = |_| S3Failure::lasting("there is not enough memory for the object");
+fn room(bytes: u64) -> Result<Vec<u8>, Failure> {
+    let too_large = |_| Failure::lasting("there is not enough memory for the object");
     let bytes = usize::try_from(bytes).or(Err(())).map_err(too_large)?;
     let mut room = Vec::new();
     room.try_reserve_exact(bytes).or(Err(())).map_err(too_large)?;
     Ok(room)
-}
-
-fn length(content_length: Option<i64>) -> Result<u64, S3Failure> {
-    let length = content_length.and_then(|length| u64::try_from(length).ok());
-    length.ok_or_else(|| S3Failure::passing("the response does not state its length"))
 }
 
 /// Parses the range and the object size of a header `bytes 0-99/1234`.
@@ -274,23 +265,9 @@ fn parse_content_range(text: &str) -> Option<(Range<u64>, u64)> {
     (first <= last).then_some((first..last.checked_add(1)?, size.trim().parse().ok()?))
 }
 
-/// Parses the CRC-32 of a whole object. Returns `None` for the checksum of an object uploaded in parts (`AAAAAA==-3`), which is a
-/// checksum of checksums.
-fn parse_crc32(text: &str) -> Option<u32> {
-    Some(u32::from_be_bytes(STANDARD.decode(text).ok()?.try_into().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_the_checksum_of_a_whole_object_is_used() {
-        assert_eq!(parse_crc32("AAAB/w=="), Some(0x1ff));
-        for other in ["AAAB/w==-2", "", "AAA=", "AAAAAAAA"] {
-            assert_eq!(parse_crc32(other), None, "{other}");
-        }
-    }
 
     #[test]
     fn a_content_range_contains_the_range_and_the_size() {

@@ -1,30 +1,28 @@
-//! Lists a bucket with several requests at a time, in order.
+//! Lists a remote store with several requests at a time, in order.
 //!
 //! A service returns the pages of one listing one after the other only. Parts of a listing that begin at folders are listed at the
 //! same time instead: a request with a delimiter returns the names of up to 1000 folders. Folders are only used to divide the
-//! keys into parts; a bucket whose keys have no folders is listed page by page.
+//! keys into parts; a store whose keys have no folders is listed page by page.
 //!
 //! All of this relies on the order of keys. If the service turns out not to sort them, all keys are listed one page after the other, and
 //! sorted here.
 //!
-//! A service may sort keys in an order of its own, such as without case. Each part may still be in the order of bytes, while keys that
+//! A service may sort keys in another order, such as without case. Each part may still be in the order of bytes, while keys that
 //! the service lists between two folders are in none of the parts. So each part must begin with the very key at which the part before it
-//! ended: both are places in the service's own order, whatever it is, and no key lies between them. The first part begins at the first
+//! ended: both are places in the order of the service, and no key lies between them. The first part begins at the first
 //! key, and the last one has no end, so that all parts together have all keys.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
-use aws_sdk_s3::Client;
-use aws_sdk_s3::types::EncodingType;
 use tokio::task::JoinSet;
 
 use crate::keys::Keys;
-use crate::s3::bucket::Bucket;
-use crate::s3::failure::S3Failure;
-use crate::s3::list::{Listing, Stop, Tokens, decoded, page, request};
-use crate::s3::sort::{SortedKeys, Sorter};
+use crate::remote::connected::Remote;
+use crate::remote::failure::Failure;
+use crate::remote::list::{Listing, Stop, Tokens};
+use crate::remote::service::{PageRequest, Service};
+use crate::remote::sort::{SortedKeys, Sorter};
 
 /// Minimum number of keys of a listing with several pages before any of them is used.
 const LEAST_KEYS: usize = 100;
@@ -48,8 +46,8 @@ const MOST_LEVELS: usize = 8;
 const MOST_FOLDERS: usize = 512;
 
 /// All pages of a listing, in order.
-pub(crate) struct Pages {
-    bucket: Arc<Bucket>,
+pub(crate) struct Pages<S> {
+    remote: Arc<Remote<S>>,
     /// Pages that were read ahead; the pages of `listing` follow.
     ready: VecDeque<Keys>,
     listing: Option<Listing>,
@@ -59,12 +57,12 @@ pub(crate) struct Pages {
     divisions: Vec<Division>,
     /// Place where the part before the next one ended.
     stop: Option<Stop>,
-    /// Prefix of the keys in the bucket.
+    /// Prefix of the keys of the service.
     prefix: String,
     /// First pages, held back while they have few keys, and the number and the last one of the keys that were returned.
     held: VecDeque<Keys>,
     given: (u64, String),
-    /// What was left out on the pages that were returned.
+    /// Keys left out on the pages that were returned.
     given_left_out: Keys,
     /// Sorted keys of a service that does not sort them.
     sorted: Option<SortedKeys>,
@@ -73,7 +71,7 @@ pub(crate) struct Pages {
 /// Part of a listing after its folders, in order.
 struct Division {
     /// Reads in progress or done, each as a set of one task. Dropping the set cancels the read.
-    reads: VecDeque<JoinSet<Result<Part, S3Failure>>>,
+    reads: VecDeque<JoinSet<Result<Part, Failure>>>,
     most_reads: usize,
     folders: Folders,
     /// Number of folders in the next part.
@@ -105,18 +103,18 @@ struct Folders {
     tokens: Tokens,
 }
 
-impl Pages {
+impl<S: Service> Pages<S> {
     /// Pages that are read ahead.
-    pub(crate) fn new(bucket: Arc<Bucket>, prefix: &str) -> Self {
-        Self { undivided: Some(PAGES_BEFORE), ..Self::one_by_one(bucket, prefix) }
+    pub(crate) fn new(remote: Arc<Remote<S>>, prefix: &str) -> Self {
+        Self { undivided: Some(PAGES_BEFORE), ..Self::one_by_one(remote, prefix) }
     }
 
     /// Pages that are read when they are needed.
-    pub(crate) fn one_by_one(bucket: Arc<Bucket>, prefix: &str) -> Self {
-        let listing = Some(Listing::new(&bucket, prefix));
-        let prefix = bucket.full(prefix);
+    pub(crate) fn one_by_one(remote: Arc<Remote<S>>, prefix: &str) -> Self {
+        let listing = Some(Listing::new(&remote, prefix));
+        let prefix = remote.full(prefix);
         Self {
-            bucket,
+            remote,
             ready: VecDeque::new(),
             listing,
             undivided: None,
@@ -131,12 +129,12 @@ impl Pages {
     }
 
     /// Returns the next keys in order, possibly none; `None` at the end of the listing.
-    pub(crate) async fn next_page(&mut self) -> Result<Option<Keys>, S3Failure> {
+    pub(crate) async fn next_page(&mut self) -> Result<Option<Keys>, Failure> {
         let sorted = match &mut self.sorted {
             Some(sorted) => sorted,
-            None if self.bucket.is_sorted() => match self.next_in_order().await {
-                Err(S3Failure::Unsorted) => {
-                    self.bucket.notice_disorder();
+            None if self.remote.is_sorted() => match self.next_in_order().await {
+                Err(Failure::Unsorted) => {
+                    self.remote.notice_disorder();
                     self.sort().await?
                 }
                 page => return page,
@@ -148,7 +146,7 @@ impl Pages {
 
     /// Returns the next keys of a service that sorts them. If the first pages are small, returns none until there are some keys: a
     /// service that does not sort them is then noticed in time.
-    async fn next_in_order(&mut self) -> Result<Option<Keys>, S3Failure> {
+    async fn next_in_order(&mut self) -> Result<Option<Keys>, Failure> {
         let count = |pages: &VecDeque<Keys>| pages.iter().map(Keys::len).sum::<usize>();
         while self.given.0 == 0 && count(&self.held) < LEAST_KEYS {
             match self.read_page().await? {
@@ -171,32 +169,32 @@ impl Pages {
         Ok(page)
     }
 
-    /// Lists all keys, in whatever order, and sorts them. Fails if the keys that were returned before are not the first ones.
-    async fn sort(&mut self) -> Result<&mut SortedKeys, S3Failure> {
+    /// Lists all keys, in the order of the service, and sorts them. Fails if the keys that were returned before are not the first ones.
+    async fn sort(&mut self) -> Result<&mut SortedKeys, Failure> {
         (self.listing, self.held, self.ready, self.divisions, self.stop) = Default::default();
-        let mut listing = Listing::unsorted(&self.bucket, self.prefix.clone());
+        let mut listing = Listing::unsorted(&self.remote, self.prefix.clone());
         let mut sorter = Sorter::default();
-        while let Some(page) = listing.next_page(&self.bucket).await? {
+        while let Some(page) = listing.next_page(&self.remote).await? {
             sorter.add(&page)?;
         }
         let mut sorted = sorter.sorted();
         let (count, last) = &self.given;
         if !sorted.skip(*count, last, &self.given_left_out) {
-            return Err(S3Failure::Unsorted);
+            return Err(Failure::Unsorted);
         }
         Ok(self.sorted.insert(sorted))
     }
 
-    async fn read_page(&mut self) -> Result<Option<Keys>, S3Failure> {
+    async fn read_page(&mut self) -> Result<Option<Keys>, Failure> {
         loop {
             if let Some(page) = self.ready.pop_front() {
                 return Ok(Some(page));
             }
             if let Some(listing) = &mut self.listing {
-                if let Some(page) = listing.next_page(&self.bucket).await? {
+                if let Some(page) = listing.next_page(&self.remote).await? {
                     self.undivided = self.undivided.and_then(|pages| pages.checked_sub(1));
                     if self.undivided == Some(0) && self.divisions.len() < MOST_DEPTH {
-                        self.divisions.extend(Division::of(&self.bucket, listing).await?);
+                        self.divisions.extend(Division::of(&self.remote, listing).await?);
                     }
                     return Ok(Some(page));
                 }
@@ -204,10 +202,10 @@ impl Pages {
                 self.listing = None;
             }
             let Some(division) = self.divisions.last_mut() else { return Ok(None) };
-            match division.next_part(&self.bucket).await? {
+            match division.next_part(&self.remote).await? {
                 Some(Part { pages, listing }) => {
                     if let Some(stop) = self.stop.take() {
-                        check_edge(&self.bucket, &stop, &listing).await?;
+                        check_edge(&self.remote, &stop, &listing).await?;
                     }
                     (self.ready, self.listing, self.undivided) = (pages, Some(listing), Some(1));
                 }
@@ -219,7 +217,7 @@ impl Pages {
 
 impl Division {
     /// Divides the rest of `listing`, which then ends at the first folder after its last key. `None` if no folder follows.
-    async fn of(bucket: &Bucket, listing: &mut Listing) -> Result<Option<Self>, S3Failure> {
+    async fn of<S: Service>(remote: &Remote<S>, listing: &mut Listing) -> Result<Option<Self>, Failure> {
         let Some(last) = listing.last().map(str::to_owned) else { return Ok(None) };
         let prefix = listing.prefix().to_owned();
         let above = last.rmatch_indices('/').map(|(at, _)| &last[..=at]);
@@ -233,7 +231,7 @@ impl Division {
                 next: None,
                 tokens: Tokens::default(),
             };
-            folders.read(bucket, None).await?;
+            folders.read(remote, None).await?;
             if let Some(first) = folders.names.pop_front() {
                 let end = listing.end.replace(first.clone());
                 let reads = VecDeque::new();
@@ -251,27 +249,27 @@ impl Division {
         Ok(None)
     }
 
-    async fn next_part(&mut self, bucket: &Arc<Bucket>) -> Result<Option<Part>, S3Failure> {
+    async fn next_part<S: Service>(&mut self, remote: &Arc<Remote<S>>) -> Result<Option<Part>, Failure> {
         while self.reads.len() < self.most_reads {
             let Some(start) = self.start.take() else { break };
             if self.folders.names.len() < self.group
                 && let Some(token) = self.folders.next.take()
             {
-                self.folders.read(bucket, Some(token)).await?;
+                self.folders.read(remote, Some(token)).await?;
             }
             let count = self.group.min(self.folders.names.len());
             self.start = self.folders.names.drain(..count).next_back();
             let end = self.start.clone().or_else(|| self.end.clone());
             let listing = Listing::between(self.prefix.clone(), start, end);
-            let bucket = bucket.clone();
+            let remote = remote.clone();
             let mut read = JoinSet::new();
-            read.spawn(async move { Part::read(&bucket, listing).await });
+            read.spawn(async move { Part::read(&remote, listing).await });
             self.reads.push_back(read);
         }
         self.most_reads = (self.most_reads * 2).min(MOST_PARTS);
         let Some(mut read) = self.reads.pop_front() else { return Ok(None) };
         let Some(Ok(part)) = read.join_next().await else {
-            return Err(S3Failure::lasting("the listing was interrupted"));
+            return Err(Failure::lasting("the listing was interrupted"));
         };
         let part = part?;
         // A part has one to two pages if its folders are of equal size.
@@ -285,10 +283,10 @@ impl Division {
 }
 
 impl Part {
-    async fn read(bucket: &Bucket, mut listing: Listing) -> Result<Self, S3Failure> {
+    async fn read<S: Service>(remote: &Remote<S>, mut listing: Listing) -> Result<Self, Failure> {
         let mut pages = VecDeque::new();
         while pages.len() < PART_PAGES {
-            match listing.next_page(bucket).await? {
+            match listing.next_page(remote).await? {
                 Some(page) => pages.push_back(page),
                 None => break,
             }
@@ -298,36 +296,35 @@ impl Part {
 }
 
 /// Checks that `part` begins where the part before it ended. Fails if the service lists other keys between them.
-async fn check_edge(bucket: &Bucket, stop: &Stop, part: &Listing) -> Result<(), S3Failure> {
+async fn check_edge<S: Service>(remote: &Remote<S>, stop: &Stop, part: &Listing) -> Result<(), Failure> {
     if stop.next.as_deref() == part.first() {
         return Ok(());
     }
     // The two parts were not listed at the same time: the key may have been written or deleted meanwhile.
     let next = async |after: &str| {
         let mut listing = Listing::between(part.prefix().to_owned(), after.to_owned(), None);
-        while listing.first().is_none() && listing.next_page(bucket).await?.is_some() {}
+        while listing.first().is_none() && listing.next_page(remote).await?.is_some() {}
         Ok(listing.first().map(str::to_owned))
     };
     match next(&stop.last).await? == next(part.after()).await? {
         true => Ok(()),
-        false => Err(S3Failure::Unsorted),
+        false => Err(Failure::Unsorted),
     }
 }
 
 impl Folders {
     /// Reads the next names. A response without usable names is taken for the end.
-    async fn read(&mut self, bucket: &Bucket, token: Option<String>) -> Result<(), S3Failure> {
-        let send = |client: &Client| {
-            let request = request(bucket, client, &self.within).delimiter("/");
-            let request = request.start_after(&self.after).set_continuation_token(token.clone());
-            async { page(bucket, request).await }
+    async fn read<S: Service>(&mut self, remote: &Remote<S>, token: Option<String>) -> Result<(), Failure> {
+        let request = PageRequest {
+            prefix: &self.within,
+            after: Some(&self.after),
+            token: token.as_deref(),
+            is_of_folders: true,
         };
-        let answer = bucket.attempts(Duration::ZERO, send).await?;
-        let is_encoded = answer.encoding_type == Some(EncodingType::Url);
+        let answer = remote.page(request).await?;
         let next = self.tokens.next(&answer);
-        for folder in answer.common_prefixes.unwrap_or_default() {
-            let name = folder.prefix.and_then(|name| if is_encoded { decoded(&name) } else { Some(name) });
-            let Some(name) = name else { continue };
+        for folder in answer.folders.into_iter().filter(|folder| folder.is_utf8) {
+            let name = folder.name;
             let last = self.names.back().unwrap_or(&self.after);
             if name > *last
                 && name.starts_with(&self.within)

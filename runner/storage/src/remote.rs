@@ -1,0 +1,233 @@
+//! Stores in a service on another machine.
+//!
+//! A service implements [`Service`](service::Service): one request per method, each failure classified. The layers around it are the
+//! same for all services:
+//!
+//! - `connected` connects at the first request, follows a service to the place that it names, and renews refused credentials;
+//! - `attempts` repeats failed requests, within limits of number and time, and `throttle` limits the repetitions of all requests;
+//! - `parts` reads large objects in parallel parts, all of one version, and compares each response with its request;
+//! - `list` reads pages, `ahead` several of them at a time, and `sort` sorts the keys of services that do not.
+
+mod ahead;
+mod attempts;
+mod connected;
+pub(crate) mod failure;
+mod list;
+pub(crate) mod options;
+mod parts;
+pub(crate) mod service;
+mod sort;
+#[cfg(test)]
+mod tests;
+pub(crate) mod throttle;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::{BoxFuture, FutureExt};
+use futures::stream::{self, BoxStream, StreamExt};
+use penstock_types::spec::Links;
+
+use crate::asked::Asked;
+use crate::error::{Access, StoreError};
+use crate::key::{MAX_KEY_BYTES, check_bucket_key, check_bucket_prefix, check_key};
+use crate::keys::Keys;
+use crate::remote::ahead::Pages;
+use crate::remote::connected::{Connect, Remote};
+use crate::remote::failure::Failure;
+use crate::remote::list::folders;
+use crate::remote::options::Options;
+use crate::remote::parts::{read_range, read_whole, version};
+use crate::remote::service::Service;
+use crate::store::{Folders, IfThere, Store, Version};
+
+/// A store in a service on another machine.
+///
+/// A failed request is repeated if another attempt may succeed: after lost connections, timeouts, responses such as "slow
+/// down" or "internal error", and bodies that are too short, too long, or do not match the checksum that came with them. The
+/// number of attempts, the waits and all times are limited, so that no request hangs; see [`Retries`](crate::Retries) and
+/// [`Timeouts`](crate::Timeouts). All requests of a store share a limit on repetitions: 100 at once, then 10 per second and one for every
+/// ten successful requests.
+///
+/// An object of at most 16 MiB is read in one request, with its checksum. A larger one is read in parts of 8 MiB, four at a time,
+/// all of the same version: the read fails if the object is replaced meanwhile. After a read in parts, only a CRC-32 of the whole
+/// object is verified, if the service provides one. A range has no checksum. A
+/// [`BoundedStore`](crate::BoundedStore) counts a read in parts as one read. A write is one request.
+///
+/// The write of an object that must be new is conditional on the server. If the server reports that it does not support the condition, the
+/// store checks for the object first; a server that ignores the condition overwrites the existing object.
+///
+/// Keys with empty segments (`//`, `/` at either end) can be read, but not written. A listing leaves out keys that no pipeline can name,
+/// and the empty objects ending in `/` that consoles create as folders. It is in the order of the bytes of keys even if that of the service
+/// is not: all keys are then sorted first.
+///
+/// Objects in another place of the service are followed there, once. Credentials are renewed before their end, and after a refusal.
+/// Secrets are never logged and never part of an error; log messages of SDKs are dropped.
+pub struct RemoteStore<S>(Arc<Remote<S>>);
+
+impl<S> RemoteStore<S> {
+    /// Creates the store for a service to which `connect` connects at the first request.
+    pub(crate) fn new_with(options: Options, connect: Connect<S>) -> Self {
+        Self(Arc::new(Remote::new(options, connect)))
+    }
+}
+
+impl<S: Service> Remote<S> {
+    /// Runs `work` with the key of the service, if the key is valid.
+    fn with_key<T: Send + 'static, W>(
+        self: &Arc<Self>,
+        key: Arc<str>,
+        access: Access,
+        work: impl FnOnce(Arc<Self>, String) -> W,
+    ) -> BoxFuture<'static, Result<T, StoreError>>
+    where
+        W: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let asked = Asked { store: self.options.store.clone(), key: key.clone(), access };
+        let checked = if access == Access::Writing { check_key(&key) } else { check_bucket_key(&key) };
+        if let Err(reason) = checked {
+            return std::future::ready(Err(asked.refused(reason))).boxed();
+        }
+        if key.len() + self.options.prefix.len() > MAX_KEY_BYTES {
+            let error = match access {
+                Access::Writing => {
+                    asked.refused("with the store's prefix, the key is longer than 1024 bytes")
+                }
+                Access::Reading | Access::Listing => asked.not_found(),
+            };
+            return std::future::ready(Err(error)).boxed();
+        }
+        let work = work(self.clone(), self.full(&key));
+        async move { work.await.map_err(|failure| failure.of(&asked)) }.boxed()
+    }
+
+    fn pages(
+        self: &Arc<Self>,
+        prefix: &str,
+        start: fn(Arc<Self>, &str) -> Pages<S>,
+    ) -> BoxStream<'static, Result<Keys, StoreError>> {
+        let asked =
+            Asked { store: self.options.store.clone(), key: Arc::from(prefix), access: Access::Listing };
+        if let Err(reason) = check_bucket_prefix(prefix) {
+            return stream::once(std::future::ready(Err(asked.refused(reason)))).boxed();
+        }
+        stream::unfold(Some(start(self.clone(), prefix)), move |pages| {
+            let asked = asked.clone();
+            async move {
+                let mut pages = pages?;
+                match pages.next_page().await {
+                    Ok(page) => page.map(|page| (Ok(page), Some(pages))),
+                    Err(failure) => Some((Err(failure.of(&asked)), None)),
+                }
+            }
+        })
+        .boxed()
+    }
+}
+
+impl<S: Service> Store for RemoteStore<S> {
+    fn name(&self) -> &Arc<str> {
+        &self.0.options.store
+    }
+
+    fn describe(&self) -> String {
+        self.0.options.describe.clone()
+    }
+
+    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+        self.0.pages(prefix, Pages::one_by_one)
+    }
+
+    fn list_all(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+        self.0.pages(prefix, Pages::new)
+    }
+
+    fn folders(&self, folder: &str, _: Links) -> BoxFuture<'static, Result<Option<Folders>, StoreError>> {
+        let asked = Asked { store: self.name().clone(), key: Arc::from(folder), access: Access::Listing };
+        if let Err(reason) = check_bucket_prefix(folder) {
+            return std::future::ready(Err(asked.refused(reason))).boxed();
+        }
+        let (remote, folder) = (self.0.clone(), folder.to_owned());
+        async move {
+            let names = folders(&remote, &folder).await.map_err(|failure| failure.of(&asked))?;
+            Ok(Some(Folders { names, ..Folders::default() }))
+        }
+        .boxed()
+    }
+
+    fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+        self.0.with_key(key, Access::Reading, |remote, key| async move { read_whole(&remote, &key).await })
+    }
+
+    fn get_range(
+        &self,
+        key: Arc<str>,
+        of: Option<Version>,
+        range: Range<u64>,
+    ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+        if range.is_empty() && check_bucket_key(&key).is_ok() {
+            return std::future::ready(Ok(Bytes::new())).boxed();
+        }
+        self.0.with_key(key, Access::Reading, |remote, key| async move {
+            read_range(&remote, &key, range, of.as_ref()).await
+        })
+    }
+
+    fn version(&self, key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>> {
+        self.0.with_key(key, Access::Reading, |remote, key| async move { version(&remote, &key).await })
+    }
+
+    fn write(
+        &self,
+        key: Arc<str>,
+        bytes: Bytes,
+        if_there: IfThere,
+    ) -> BoxFuture<'static, Result<bool, StoreError>> {
+        self.0.with_key(key, Access::Writing, move |remote, key| async move {
+            match if_there {
+                IfThere::Replace => write(&remote, &key, bytes, if_there).await,
+                IfThere::Leave => write_new(&remote, &key, bytes).await,
+            }
+        })
+    }
+}
+
+/// Writes an object in one request. Returns false if the object was not written.
+async fn write<S: Service>(
+    remote: &Remote<S>,
+    key: &str,
+    bytes: Bytes,
+    if_there: IfThere,
+) -> Result<bool, Failure> {
+    let allowance = Duration::from_secs(bytes.len() as u64 >> 20);
+    // There is no separate limit for the response's start, because it begins only after the last byte was sent; the attempt's time
+    // limit applies.
+    match remote.attempts(allowance, |service| service.write(key, bytes.clone(), if_there)).await {
+        Ok(()) => Ok(true),
+        Err(Failure::Unmet) if if_there == IfThere::Leave => Ok(false),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Writes an object that must be new. Returns false if the object already exists.
+async fn write_new<S: Service>(remote: &Remote<S>, key: &str, bytes: Bytes) -> Result<bool, Failure> {
+    match write(remote, key, bytes.clone(), IfThere::Leave).await {
+        // The server does not support the condition, so the store checks for the object first. Check and write are not atomic
+        // together.
+        Err(Failure::NotImplemented(_)) => match version(remote, key).await {
+            Ok(_) => Ok(false),
+            Err(Failure::NotFound) => write(remote, key, bytes, IfThere::Replace).await,
+            Err(failure) => Err(failure),
+        },
+        written => written,
+    }
+}
+
+impl<S> fmt::Debug for RemoteStore<S> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_tuple("RemoteStore").field(&self.0.options.describe).finish()
+    }
+}
