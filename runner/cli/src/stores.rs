@@ -45,12 +45,7 @@ pub(crate) fn open(args: &StoreArgs, config: &Config) -> Result<Stores> {
     let mut stores = Stores::default();
     let mut faults = Vec::new();
     for (name, store) in config.stores.iter().filter(|(name, _)| !named.contains(name.as_str())) {
-        let store = match store.clone() {
-            StoreConfig::Folder(folder) => {
-                StoreConfig::Folder(folder.with_links(&links.of_store(name.as_str())))
-            }
-            bucket @ StoreConfig::S3(_) => bucket,
-        };
+        let store = store.clone().with_links(&links.of_store(name.as_str()));
         if let Err(fault) = stores.add(name.as_str(), &store) {
             faults.push(SpecFault::new(place(name, &store), with_causes(&fault)));
         }
@@ -112,11 +107,7 @@ impl<'a> StoreLinks<'a> {
 
 /// Pointer into the configuration to the store that could not be opened.
 fn place(name: &Name, store: &StoreConfig) -> Pointer {
-    let place = Pointer::ROOT.key("stores").key(name.as_str());
-    match store {
-        StoreConfig::Folder(_) => place.key("folder"),
-        StoreConfig::S3(_) => place.key("s3"),
-    }
+    Pointer::ROOT.key("stores").key(name.as_str()).key(store.kind())
 }
 
 fn origin(path: &Path) -> String {

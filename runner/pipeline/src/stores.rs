@@ -11,7 +11,7 @@ use penstock_storage::{
     BoundedStore, DEFAULT_READS, FolderStore, OpenFault, S3Credentials, S3Fault, S3Settings, S3Store, Store,
     check_key,
 };
-use penstock_types::config::{DatasetConfig, FolderConfig, S3Config, StoreConfig};
+use penstock_types::config::{DatasetConfig, FolderConfig, S3Config, StoreConfig, StoreOptions};
 use penstock_types::plan::StoreFacts;
 use penstock_types::spec::{ObjectKey, Reads};
 
@@ -57,21 +57,18 @@ impl Stores {
 
     /// Adds the configured store as `name`, replacing any store of that name. Sends no request yet.
     pub fn add(&mut self, name: &str, config: &StoreConfig) -> Result<(), StoreFault> {
-        let (store, root, index, is_writable) = match config {
+        let StoreOptions { index, reads, writable } = config.options();
+        let (store, root) = match config {
             StoreConfig::Folder(folder) => {
                 let root = folder.root.as_path();
                 let links: Vec<PathBuf> = folder.links.iter().map(|path| path.as_path().to_owned()).collect();
-                let store = bounded(FolderStore::open_with(name, root, &links)?, folder.reads);
-                (store, Some(root.to_owned()), &folder.index, folder.writable)
+                (bounded(FolderStore::open_with(name, root, &links)?, reads), Some(root.to_owned()))
             }
-            StoreConfig::S3(bucket) => {
-                let store = bounded(S3Store::new(name, s3_settings(bucket))?, bucket.reads);
-                (store, None, &bucket.index, bucket.writable)
-            }
+            StoreConfig::S3(bucket) => (bounded(S3Store::new(name, s3_settings(bucket))?, reads), None),
         };
         // The index is in the store whose objects it lists.
-        let index = index.as_ref().map(|key| index_at(&store, key)).transpose()?;
-        self.0.insert(name.to_owned(), Entry { store, root, index, is_writable });
+        let index = index.map(|key| index_at(&store, key)).transpose()?;
+        self.0.insert(name.to_owned(), Entry { store, root, index, is_writable: writable });
         Ok(())
     }
 

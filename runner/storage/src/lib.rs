@@ -1,8 +1,8 @@
 //! Stores of named objects, the sources that read them, and the `fetch` stage.
 //!
 //! A [`Store`] maps keys to objects in a flat namespace, like an S3 bucket; [`FolderStore`] is one in a local folder,
-//! [`MemoryStore`] one in memory. Sources and stages use a store through a [`BoundedStore`], which limits the concurrent reads
-//! and writes.
+//! [`MemoryStore`] one in memory, [`RemoteStore`] one in a service such as S3. Sources and stages use a store through a
+//! [`BoundedStore`], which limits the concurrent reads and writes.
 
 mod asked;
 mod blocks;

@@ -78,6 +78,17 @@ pub enum StoreConfig {
     S3(S3Config),
 }
 
+/// Options that stores of all kinds have.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreOptions<'a> {
+    /// Key of the index that the source `index` reads when the document names none.
+    pub index: Option<&'a ObjectKey>,
+    /// Maximum number of reads and writes in flight at a time, both together; 64 when missing.
+    pub reads: Option<Reads>,
+    /// Permits runs of a server to write to the store.
+    pub writable: bool,
+}
+
 /// A folder on the local file system.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -200,6 +211,47 @@ impl Config {
             }
         }
         faults
+    }
+}
+
+impl StoreConfig {
+    /// Beginnings of addresses of remote stores, for messages.
+    pub const SCHEMES: &str = "`s3://`";
+
+    /// Forms of addresses of remote stores, for messages.
+    pub const ADDRESSES: &str = "`s3://bucket/prefix`";
+
+    /// Parses the address of a remote store; `None` if no kind of store has addresses that begin in this way. The error states the
+    /// expected form and never repeats the address, which may contain a password.
+    pub fn from_address(address: &str) -> Option<Result<Self, String>> {
+        address.starts_with("s3://").then(|| S3Config::from_address(address).map(Self::S3))
+    }
+
+    /// Kind of the store, as a configuration names it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Folder(_) => "folder",
+            Self::S3(_) => "s3",
+        }
+    }
+
+    /// Options of the store that do not depend on its kind.
+    pub fn options(&self) -> StoreOptions<'_> {
+        match self {
+            Self::Folder(FolderConfig { index, reads, writable, .. })
+            | Self::S3(S3Config { index, reads, writable, .. }) => {
+                StoreOptions { index: index.as_ref(), reads: *reads, writable: *writable }
+            }
+        }
+    }
+
+    /// Adds further folders into which links of a folder may lead; other stores have no links.
+    #[must_use]
+    pub fn with_links(self, links: &[PathBuf]) -> Self {
+        match self {
+            Self::Folder(folder) => Self::Folder(folder.with_links(links)),
+            other => other,
+        }
     }
 }
 

@@ -2,15 +2,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use penstock_types::config::{DatasetConfig, FolderConfig, S3Config, StoreConfig};
+use penstock_types::config::{DatasetConfig, FolderConfig, StoreConfig};
 use penstock_types::fault::SpecFault;
 use penstock_types::spec::{MAX_DOCUMENT_BYTES, Name};
 use penstock_types::text::with_causes;
 
 use super::{StoreFault, Stores};
-
-/// Accepted forms of a store on the command line.
-const WANTED: &str = "a folder, a `*.json` file that describes a data set in S3, or `s3://bucket/prefix`";
 
 /// Reason why user input is not a store. Never repeats contents of a credentials file, nor an address, which may contain a
 /// password.
@@ -24,7 +21,7 @@ pub enum WrittenFault {
 }
 
 impl Stores {
-    /// Adds a store from user input: a folder, a `*.json` file that describes a data set in S3, or `s3://bucket/prefix`.
+    /// Adds a store from user input: a folder, a `*.json` file that describes a data set in S3, or the address of a remote store.
     pub fn add_written(&mut self, name: &str, what: &str) -> Result<(), WrittenFault> {
         self.add_linked(name, what, &[])
     }
@@ -38,13 +35,16 @@ impl Stores {
                     .to_owned(),
             ));
         }
-        if what.starts_with("s3://") {
-            let store = S3Config::from_address(what).map_err(WrittenFault::Wrong)?;
-            return Ok(self.add(name, &StoreConfig::S3(store))?);
+        if let Some(store) = StoreConfig::from_address(what) {
+            return Ok(self.add(name, &store.map_err(WrittenFault::Wrong)?)?);
         }
+        let wrong = |reason: &str| {
+            let (file, addresses) =
+                ("a `*.json` file that describes a data set in S3", StoreConfig::ADDRESSES);
+            WrittenFault::Wrong(format!("{reason}; expected a folder, {file}, or {addresses}"))
+        };
         if what.contains("://") {
-            let message = format!("the address does not begin with `s3://`; expected {WANTED}");
-            return Err(WrittenFault::Wrong(message));
+            return Err(wrong(&format!("the address does not begin with {}", StoreConfig::SCHEMES)));
         }
         let path = Path::new(what);
         let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
@@ -56,12 +56,8 @@ impl Stores {
                     .map_err(|faults| WrittenFault::Dataset { file: what.to_owned(), faults })?;
                 Ok(self.add_dataset(name, &dataset)?)
             }
-            Ok(found) if !found.is_dir() => {
-                Err(WrittenFault::Wrong(format!("the path is not a folder; expected {WANTED}")))
-            }
-            Err(error) if is_json => {
-                Err(WrittenFault::Wrong(format!("the file cannot be read: {error}; expected {WANTED}")))
-            }
+            Ok(found) if !found.is_dir() => Err(wrong("the path is not a folder")),
+            Err(error) if is_json => Err(wrong(&format!("the file cannot be read: {error}"))),
             // For a missing folder, `add` returns the error.
             _ => Ok(self.add(name, &StoreConfig::Folder(FolderConfig::new(path).with_links(links)))?),
         }

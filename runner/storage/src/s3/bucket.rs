@@ -65,10 +65,8 @@ impl Service for Bucket {
         let is_encoded = answer.encoding_type == Some(EncodingType::Url);
         let listed = |name: Option<String>, is_empty| {
             let name = name.unwrap_or_default();
-            match if is_encoded { decoded(&name) } else { Some(name.clone()) } {
-                Some(name) => Listed { name, is_utf8: true, is_empty },
-                None => Listed { name, is_utf8: false, is_empty },
-            }
+            let text = if is_encoded { decoded(&name) } else { None };
+            Listed { is_utf8: text.is_some() || !is_encoded, name: text.unwrap_or(name), is_empty }
         };
         // A service that says neither gives a token only if there is more.
         let has_token = || answer.next_continuation_token.as_ref().is_some_and(|next| !next.is_empty());
