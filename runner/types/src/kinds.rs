@@ -198,7 +198,6 @@ impl StageKind {
 mod tests {
     use serde_json::json;
 
-    use super::*;
     use crate::plan::{Flow, Known, Plan, Unit};
     use crate::spec::Spec;
 
