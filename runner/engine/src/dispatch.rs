@@ -404,7 +404,7 @@ impl Dispatcher {
         let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.lock();
         let now = state.ended_at.unwrap_or_else(|| self.clock.now());
-        reader.read(&mut state.schedule, now);
+        state.schedule.read(now, &mut reader.recent);
         let (run_state, expected, result) = (state.run_state(), state.expected, also(&state.schedule));
         drop(state);
         (RunReading { sums: reader.add(), state: run_state, expected }, result)

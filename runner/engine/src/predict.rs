@@ -264,7 +264,7 @@ impl Simulation {
     }
 
     fn reading(&mut self) -> RunSums {
-        self.reader.read(&mut self.schedule, Tick::from_nanos(self.now));
+        self.schedule.read(Tick::from_nanos(self.now), &mut self.reader.recent);
         self.reader.add()
     }
 

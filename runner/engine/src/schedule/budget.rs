@@ -118,7 +118,12 @@ pub(crate) struct ResultSizes {
     /// Number of results in `now`.
     count: u32,
     is_known: bool,
+    /// Set if results take no more memory than their inputs.
+    are_kept: bool,
 }
+
+/// Divisor of the budget for a task's reservation while the size of no result of the stage is known.
+const UNKNOWN_SHARE: u64 = 8;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Largest {
@@ -129,6 +134,23 @@ struct Largest {
 
 impl ResultSizes {
     const SPAN: u32 = 1024;
+
+    pub(crate) fn of(are_kept: bool) -> Self {
+        Self { are_kept, ..Self::default() }
+    }
+
+    /// True if results take no more memory than their inputs.
+    pub(crate) fn are_kept(&self) -> bool {
+        self.are_kept
+    }
+
+    /// Bytes that a task with an input of this size reserves in the budget until its op is done.
+    pub(crate) fn reserve(&self, input: u64, budget: &ByteBudget) -> u64 {
+        if self.are_kept || !budget.is_limited() {
+            return input;
+        }
+        self.largest().unwrap_or(budget.limit() / UNKNOWN_SHARE).max(input)
+    }
 
     pub(crate) fn note(&mut self, input: u64, result: u64) {
         if self.count == Self::SPAN {

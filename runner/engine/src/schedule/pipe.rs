@@ -4,7 +4,7 @@ use std::sync::Arc;
 use penstock_types::policy::{OnError, Order};
 use penstock_types::stats::{Slot, Tick};
 
-use super::budget::{ByteBudget, ResultSizes};
+use super::budget::ResultSizes;
 use super::core::{Core, StageStep};
 use super::failures::{FailedTask, lost_samples};
 use super::queue::Take;
@@ -22,21 +22,11 @@ pub(crate) struct Pipe {
     order: Order,
     slots: Vec<TaskSlot>,
     free: Vec<usize>,
-    /// Slots in the order in which they took items, and a `MARK` behind the last slot before each mark; used for `Order::Input` only.
-    turns: VecDeque<usize>,
-    /// Slots whose results wait to be put into the next queue, in the order of completion; used for `Order::Completion` only.
-    ready: VecDeque<usize>,
+    /// Slots in the order in which their results are put into the next queue. `Order::Input`: all slots with a task, and a `MARK`
+    /// behind the last slot before each mark. `Order::Completion`: slots whose op is done.
+    line: VecDeque<usize>,
     border: Option<Border>,
-    /// Samples that the op holds between calls.
-    held: u64,
-    /// Tickets of the samples taken since the op last held none: they stay unsettled until it holds none again.
-    since_empty: Vec<u32>,
-    /// Samples that an op that saves its state has taken since it last did so.
-    since_saved: Vec<Origin>,
-    /// Memory of the held samples outside of a WebAssembly guest, in bytes.
-    held_bytes: u64,
-    /// Set if the op's results take no more memory than their inputs.
-    keeps_size: bool,
+    held: Held,
     sizes: ResultSizes,
     /// Number of tasks whose op is not done.
     working: usize,
@@ -46,7 +36,19 @@ pub(crate) struct Pipe {
     epoch: u32,
 }
 
-/// Entry of `Pipe::turns` for a mark, which the stage passes on once the results before it are put.
+/// Samples that the op holds between calls.
+#[derive(Debug, Default)]
+struct Held {
+    samples: u64,
+    /// Memory of the samples outside of a WebAssembly guest, in bytes.
+    bytes: u64,
+    /// Tickets of the samples taken since the op last held none: they stay unsettled until it holds none again.
+    since_empty: Vec<u32>,
+    /// Samples that an op that saves its state has taken since it last did so.
+    since_saved: Vec<Origin>,
+}
+
+/// Entry of `Pipe::line` for a mark, which the stage passes on once the results before it are put.
 const MARK: usize = usize::MAX;
 
 /// Maximum number of jobs that a worker takes at once.
@@ -57,9 +59,6 @@ pub(super) const SHORT_BATCH_NANOS: u64 = 5_000;
 
 /// Maximum expected time of a batch, in nanoseconds: its results wait until the last op is done.
 const LONG_BATCH_NANOS: u64 = 50_000;
-
-/// Divisor of the budget for a task's reservation while the size of no result of the stage is known.
-const UNKNOWN_SHARE: u64 = 8;
 
 /// Maximum number of tasks that a stage may start before the size of a result is known.
 const FIRST_TASKS: u64 = 4;
@@ -124,15 +123,10 @@ impl Pipe {
             order,
             slots: (0..concurrency).map(|_| TaskSlot::default()).collect(),
             free: (0..concurrency).rev().collect(),
-            turns: VecDeque::new(),
-            ready: VecDeque::new(),
+            line: VecDeque::new(),
             border: None,
-            held: 0,
-            since_empty: Vec::new(),
-            since_saved: Vec::new(),
-            held_bytes: 0,
-            keeps_size,
-            sizes: ResultSizes::default(),
+            held: Held::default(),
+            sizes: ResultSizes::of(keeps_size),
             working: 0,
             op_nanos: u64::MAX,
             epoch: 0,
@@ -177,74 +171,19 @@ impl Pipe {
         settled: &mut Settled,
         now: Tick,
     ) -> (Option<FailedTask>, Option<String>) {
-        let (came_in, held) = (self.slots[slot].inside, self.held);
-        let had = came_in + held;
+        let (came_in, held) = (self.slots[slot].inside, self.held.samples);
         let was_task = self.slots[slot].first.is_some();
         let (mut output, fault) = match outcome {
             Ok(output) => (output, None),
             Err(fault) => (Output::default(), Some(fault)),
         };
-        let saves = settled.saves && matches!(self.runs_on, RunsOn::OneThread(_));
         // Behind a failure that ends the run, a resumed run goes on from the state before.
         let on_error = if output.fatal.is_some() { OnError::Fail } else { core.on_error };
-        let is_tried_again = on_error == OnError::Fail && !output.failed.is_empty();
-        let saved = output.saved.take().filter(|_| saves && !is_tried_again);
-        let is_saved = saved.is_some();
-        output.dropped += match saved {
-            Some(state) => {
-                let taken = self.slots[slot].first.iter().map(|(_, origin)| *origin);
-                let taken = self.since_saved.drain(..).chain(taken).collect();
-                settled.save(taken, &mut output.items, state, !was_task)
-            }
-            None => settled.suppress(self.stage, &mut output.items),
-        };
-        let passed_on = output.items.samples();
-        let given = passed_on + output.dropped + output.failed.len() as u64 + output.held;
-        // Without a result, all samples inside the op are lost. The failure of an op without samples, e.g. in `finish`, counts
-        // as one lost sample.
-        let lost = if fault.is_some() { had.max(1) } else { had.saturating_sub(given) };
-        core.book.made += (given + lost).saturating_sub(had);
-        self.held = output.held;
-        let made_bytes = output.items.memory_bytes();
-        self.held_bytes = output.held_bytes;
-        self.slots[slot].bytes = made_bytes;
-        if passed_on > 0 {
-            self.sizes.note(self.slots[slot].input_bytes, made_bytes);
-        }
-        self.working -= 1;
-        self.op_nanos = match self.op_nanos {
-            u64::MAX => time.wall,
-            before => before - before / 8 + time.wall / 8,
-        };
+        let is_saved = self.save(slot, &mut output, on_error, settled);
+        let lost = self.note(slot, &output, fault.is_some(), time, core);
         let is_fatal = on_error == OnError::Fail && (lost > 0 || !output.failed.is_empty());
-        let mut taken = std::mem::take(&mut self.slots[slot].tickets);
-        if is_fatal {
-            // A resumed run tries the samples again.
-            settled.unsettled_failures += output.failed.len() as u64 + lost;
-            taken.clear();
-        } else if saves {
-            // Those of a call that saved the state are settled with what it made.
-            let later = self.slots[slot].first.iter().filter(|_| !is_saved);
-            self.since_saved.extend(later.map(|(_, origin)| *origin));
-            taken.clear();
-        } else if output.held > 0 {
-            self.since_empty.append(&mut taken);
-        }
-        let failed = if is_fatal { &[][..] } else { &output.failed[..] };
-        if output.held == 0 && !self.since_empty.is_empty() {
-            taken.append(&mut self.since_empty);
-            settled.release(&taken, &output.items, failed);
-        } else if !saves {
-            settled.replace(&taken, &output.items, failed);
-        }
-        taken.clear();
-        self.slots[slot].tickets = taken;
-        core.book.dropped += output.dropped;
-        core.meter.on_instances(output.instances);
-        core.meter.on_replaced(output.replaced);
-        let lost =
-            (lost > 0).then(|| (self.placeholder(slot, fault.unwrap_or_else(|| lost_samples(lost))), lost));
-        let failures = output.failed.len() as u64 + lost.as_ref().map_or(0, |(_, lost)| *lost);
+        self.settle(slot, &output, is_fatal.then_some(lost), is_saved, settled);
+        let failures = output.failed.len() as u64 + lost;
         if was_task || failures > 0 {
             let op_nanos =
                 output.op_time.map_or(time.wall, |time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
@@ -253,12 +192,97 @@ impl Pipe {
             core.meter.on_task(Some(op_nanos), failures);
             core.failed_held += failures.saturating_sub(came_in).min(held);
         }
-        let failed = (failures > 0).then(|| FailedTask::new(&core.id, on_error, output.failed, lost));
+        let failed = (failures > 0).then(|| {
+            let lost = (lost > 0)
+                .then(|| (self.placeholder(slot, fault.unwrap_or_else(|| lost_samples(lost))), lost));
+            FailedTask::new(&core.id, on_error, output.failed, lost)
+        });
         failed.iter().for_each(|failed| core.fail(failed));
-        self.slots[slot].inside = passed_on;
         self.slots[slot].results = Results::new(output.items);
         self.settle_slot(slot, core, now);
         (failed, output.fatal)
+    }
+
+    /// True if this is the only stateful stage, and its op saves its state.
+    fn saves(&self, settled: &Settled) -> bool {
+        settled.saves() && matches!(self.runs_on, RunsOn::OneThread(_))
+    }
+
+    /// Adds a save point if the op in `slot` has saved its state and no resumed run repeats the call, and returns true if so. Removes
+    /// samples that earlier runs have settled from the results.
+    fn save(&mut self, slot: usize, output: &mut Output, on_error: OnError, settled: &mut Settled) -> bool {
+        let is_tried_again = on_error == OnError::Fail && !output.failed.is_empty();
+        let saved = output.saved.take().filter(|_| self.saves(settled) && !is_tried_again);
+        let is_saved = saved.is_some();
+        output.dropped += match saved {
+            Some(state) => {
+                let first = &self.slots[slot].first;
+                let taken = self.held.since_saved.drain(..).chain(first.iter().map(|(_, origin)| *origin));
+                settled.save(taken.collect(), &mut output.items, state, first.is_none())
+            }
+            None => settled.suppress(self.stage, &mut output.items),
+        };
+        is_saved
+    }
+
+    /// Notes the numbers of the op's result in `slot`, and returns the number of samples that the op has lost.
+    fn note(&mut self, slot: usize, output: &Output, ended: bool, time: OpTime, core: &mut Core) -> u64 {
+        let task = &mut self.slots[slot];
+        let had = task.inside + self.held.samples;
+        let passed_on = output.items.samples();
+        let given = passed_on + output.dropped + output.failed.len() as u64 + output.held;
+        // Without a result, all samples inside the op are lost. The failure of an op without samples, e.g. in `finish`, counts
+        // as one lost sample.
+        let lost = if ended { had.max(1) } else { had.saturating_sub(given) };
+        core.book.made += (given + lost).saturating_sub(had);
+        core.book.dropped += output.dropped;
+        core.meter.on_instances(output.instances);
+        core.meter.on_replaced(output.replaced);
+        (self.held.samples, self.held.bytes) = (output.held, output.held_bytes);
+        (task.inside, task.bytes) = (passed_on, output.items.memory_bytes());
+        if passed_on > 0 {
+            self.sizes.note(task.input_bytes, task.bytes);
+        }
+        self.working -= 1;
+        self.op_nanos = match self.op_nanos {
+            u64::MAX => time.wall,
+            before => before - before / 8 + time.wall / 8,
+        };
+        lost
+    }
+
+    /// Settles the samples taken by the task in `slot`, unless the op holds them. `fatal` is the number of lost samples if a failure of
+    /// the task ends the run: a resumed run tries the samples again.
+    fn settle(
+        &mut self,
+        slot: usize,
+        output: &Output,
+        fatal: Option<u64>,
+        is_saved: bool,
+        settled: &mut Settled,
+    ) {
+        let (saves, held) = (self.saves(settled), &mut self.held);
+        let mut taken = std::mem::take(&mut self.slots[slot].tickets);
+        if let Some(lost) = fatal {
+            settled.counts.unsettled_failures += output.failed.len() as u64 + lost;
+            taken.clear();
+        } else if saves {
+            // Those of a call that saved the state are settled with what it made.
+            let later = self.slots[slot].first.iter().filter(|_| !is_saved);
+            held.since_saved.extend(later.map(|(_, origin)| *origin));
+            taken.clear();
+        } else if output.held > 0 {
+            held.since_empty.append(&mut taken);
+        }
+        let failed = if fatal.is_some() { &[][..] } else { &output.failed[..] };
+        if output.held == 0 && !held.since_empty.is_empty() {
+            taken.append(&mut held.since_empty);
+            settled.release(&taken, &output.items, failed);
+        } else if !saves {
+            settled.replace(&taken, &output.items, failed);
+        }
+        taken.clear();
+        self.slots[slot].tickets = taken;
     }
 
     pub(crate) fn runs_on(&self) -> RunsOn {
@@ -277,7 +301,7 @@ impl Pipe {
     }
 
     pub(crate) fn inside(&self) -> u64 {
-        self.held + self.slots.iter().map(|slot| slot.inside).sum::<u64>()
+        self.held.samples + self.slots.iter().map(|slot| slot.inside).sum::<u64>()
     }
 
     pub(crate) fn alive(&self) -> usize {
@@ -296,12 +320,12 @@ impl Pipe {
 
     /// True if the op holds samples until further samples arrive.
     pub(crate) fn holds_back(&self) -> bool {
-        self.held_bytes > 0
+        self.held.bytes > 0
     }
 
     /// Bytes held for the tasks and by the op.
     pub(crate) fn bytes(&self) -> u64 {
-        self.held_bytes + self.slots.iter().map(|slot| slot.bytes).sum::<u64>()
+        self.held.bytes + self.slots.iter().map(|slot| slot.bytes).sum::<u64>()
     }
 
     #[cfg(test)]
@@ -311,7 +335,7 @@ impl Pipe {
 
     /// Bytes held for the task in `slot`, and by the op.
     pub(crate) fn task_bytes(&self, slot: usize) -> u64 {
-        self.slots[slot].bytes + self.held_bytes
+        self.slots[slot].bytes + self.held.bytes
     }
 
     /// Size of the largest known result, in bytes.
@@ -328,7 +352,7 @@ impl Pipe {
     fn pass_on(&mut self, core: &mut Core, step: &mut StageStep<'_>) {
         while let Some(slot) = self.next_to_put() {
             if slot == MARK {
-                self.turns.pop_front();
+                self.line.pop_front();
                 step.put_mark();
                 continue;
             }
@@ -359,16 +383,8 @@ impl Pipe {
 
     /// Slot whose result is to be put next, if its op is done, or `MARK` if a mark is next.
     fn next_to_put(&self) -> Option<usize> {
-        match self.order {
-            Order::Completion => self.ready.front().copied(),
-            Order::Input => {
-                let slot = *self.turns.front()?;
-                if slot == MARK {
-                    return Some(slot);
-                }
-                matches!(self.slots[slot].state, SlotState::Done(_)).then_some(slot)
-            }
-        }
+        let slot = *self.line.front()?;
+        (slot == MARK || matches!(self.slots[slot].state, SlotState::Done(_))).then_some(slot)
     }
 
     /// Starts the wait of each result that could not be put.
@@ -376,7 +392,8 @@ impl Pipe {
         // The first slot may have put one result and wait with its next one; slots that wait for the first time are at the back.
         let front = self.next_to_put();
         let mut fresh: usize = 0;
-        for slot in front.into_iter().chain(self.ready.iter().rev().copied()) {
+        let others = if self.order == Order::Completion { self.line.len() } else { 0 };
+        for slot in front.into_iter().chain(self.line.iter().rev().copied().take(others)) {
             let task = &mut self.slots[slot];
             if task.put_waits_since.is_none() {
                 task.put_waits_since = Some(step.now);
@@ -392,8 +409,8 @@ impl Pipe {
         while self.border.is_none() && !self.free.is_empty() && self.may_take(core, step) {
             match step.take() {
                 Take::Item(item, bytes) => self.start(item, bytes, core, step),
-                Take::Mark if self.turns.is_empty() => step.put_mark(),
-                Take::Mark => self.turns.push_back(MARK),
+                Take::Mark if self.order == Order::Completion || self.line.is_empty() => step.put_mark(),
+                Take::Mark => self.line.push_back(MARK),
                 Take::EpochEnd => self.border = Some(Border { end: End::Epoch, finished: false }),
                 Take::Ended => self.border = Some(Border { end: End::Data, finished: false }),
                 Take::Empty => return,
@@ -407,28 +424,20 @@ impl Pipe {
     /// the next n results after n known ones contain one larger result on average, so a stage's first results exceed their
     /// reservations only slightly.
     fn may_take(&self, core: &Core, step: &mut StageStep<'_>) -> bool {
-        if self.keeps_size || !step.budget.is_limited() {
+        if self.sizes.are_kept() || !step.budget.is_limited() {
             return true;
         }
         let Some(input) = step.input.front_bytes() else { return true };
         let (done, _) = core.meter.tasks();
-        let reserved = self.reserve(input, step.budget);
+        let reserved = self.sizes.reserve(input, step.budget);
         (self.alive() as u64) < done + FIRST_TASKS
             && step.admits(input, reserved, self.alive() == 0, self.holds_back())
-    }
-
-    /// Bytes that a task reserves in the budget until its op is done.
-    fn reserve(&self, input: u64, budget: &ByteBudget) -> u64 {
-        if self.keeps_size || !budget.is_limited() {
-            return input;
-        }
-        self.sizes.largest().unwrap_or(budget.limit() / UNKNOWN_SHARE).max(input)
     }
 
     fn start(&mut self, item: Item, bytes: u64, core: &mut Core, step: &mut StageStep<'_>) {
         let Some(slot) = self.free.pop() else { return };
         let samples = item.samples();
-        let reserved = self.reserve(bytes, step.budget);
+        let reserved = self.sizes.reserve(bytes, step.budget);
         step.budget.hold(reserved - bytes);
         self.slots[slot].input_bytes = bytes;
         self.slots[slot].bytes = reserved;
@@ -439,7 +448,7 @@ impl Pipe {
         self.epoch = first.1.epoch;
         self.slots[slot].first = Some(first);
         if self.order == Order::Input {
-            self.turns.push_back(slot);
+            self.line.push_back(slot);
         }
         self.hand_out(slot, OpCall::Apply(item), core, step);
     }
@@ -471,7 +480,7 @@ impl Pipe {
                 self.slots[slot].first = None;
                 self.slots[slot].input_bytes = 0;
                 if self.order == Order::Input {
-                    self.turns.push_back(slot);
+                    self.line.push_back(slot);
                 }
                 self.hand_out(slot, OpCall::Finish, core, step);
             }
@@ -493,13 +502,15 @@ impl Pipe {
     /// Decides the next state of a slot whose op is done.
     fn settle_slot(&mut self, slot: usize, core: &mut Core, now: Tick) {
         if self.slots[slot].results.is_empty() {
-            self.turns.retain(|turn| *turn != slot);
+            if self.order == Order::Input {
+                self.line.retain(|other| *other != slot);
+            }
             self.free_slot(slot, core, now);
             return;
         }
         match self.order {
             Order::Completion => {
-                self.ready.push_back(slot);
+                self.line.push_back(slot);
                 self.turn_slot(slot, SlotState::Done(Slot::Blocked), core, now);
             }
             Order::Input => self.turn_slot(slot, SlotState::Done(Slot::OrderWait), core, now),
@@ -508,10 +519,7 @@ impl Pipe {
 
     /// Frees the first slot after all its results were put.
     fn release(&mut self, slot: usize, core: &mut Core, now: Tick) {
-        match self.order {
-            Order::Completion => self.ready.pop_front(),
-            Order::Input => self.turns.pop_front(),
-        };
+        self.line.pop_front();
         self.free_slot(slot, core, now);
     }
 

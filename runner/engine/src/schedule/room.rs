@@ -1,6 +1,7 @@
 //! Room in the memory budget: the demand of downstream nodes, and the detection of runs that wait for memory that nothing can
 //! free.
 
+use std::iter;
 use std::ops::RangeInclusive;
 
 use penstock_types::stats::Tick;
@@ -51,13 +52,13 @@ impl NodesBehind<'_> {
 impl Schedule {
     /// Records that the source made a chunk of `bytes` and also keeps `kept_bytes`. Returns true if the chunk may be offered.
     pub(crate) fn source_waits(&mut self, bytes: u64, kept_bytes: u64, now: Tick) -> bool {
-        if self.over {
+        if self.end.over {
             return false;
         }
         let now = self.forward_to(now);
         self.source.wait_with(bytes, &mut self.budget);
         self.source.keep(kept_bytes, &mut self.budget);
-        if self.preparing > 0 {
+        if self.work.preparing > 0 {
             return false;
         }
         // Moves items, because the chunk may be smaller than its reservation, which frees memory.
@@ -99,7 +100,7 @@ impl Schedule {
 
     /// True if no task is running, no item can be delivered and the source cannot offer a chunk.
     fn is_waiting(&mut self) -> bool {
-        if self.over || !self.budget.is_limited() {
+        if self.end.over || !self.budget.is_limited() {
             return false;
         }
         let works = self.stages.iter().any(|stage| stage.working() > 0);
@@ -116,7 +117,7 @@ impl Schedule {
 
     /// Bytes held by each node, and those held by its output queue, first to last.
     pub(super) fn bytes_of_nodes_and_queues(&self) -> impl Iterator<Item = (u64, u64)> {
-        let nodes = std::iter::once(self.source.bytes())
+        let nodes = iter::once(self.source.bytes())
             .chain(self.stages.iter().map(Stage::bytes))
             .chain([self.sink.bytes()]);
         nodes.zip(&self.queues).map(|(node, queue)| (node, queue.bytes()))
@@ -124,8 +125,7 @@ impl Schedule {
 
     /// Error for a run that is stuck for lack of memory: the memory held by each node, and the budget that would suffice.
     fn out_of_memory(&self) -> String {
-        let ids =
-            std::iter::once(self.source.id()).chain(self.stages.iter().map(|stage| stage.core.id.as_str()));
+        let ids = iter::once(self.source.id()).chain(self.stages.iter().map(|stage| stage.core.id.as_str()));
         let collected = |node: usize| match node.checked_sub(1).map(|stage| &self.stages[stage].kind) {
             Some(Kind::Aggregate(aggregate)) => aggregate.in_words(),
             _ => None,

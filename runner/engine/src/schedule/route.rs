@@ -7,12 +7,13 @@
 //! until it takes a mark.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
 use penstock_types::policy::Order;
+use penstock_types::routes::RouteSpan;
 use penstock_types::run::FailureClass;
 use penstock_types::stats::Tick;
 
-use super::Schedule;
 use super::budget::ByteBudget;
 use super::failures::FailedTask;
 use super::queue::{Queue, Take};
@@ -27,6 +28,17 @@ const MAX_TURNS: usize = 1024;
 
 /// Maximum number of ends of epochs between the router and the join.
 const MAX_EPOCH_ENDS: usize = 8;
+
+/// Routes of a run.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    /// Routes by number.
+    list: Vec<Routing>,
+    /// Node that reads each queue.
+    readers: Vec<usize>,
+    /// Nodes by node that come later in the list but wait for it; empty in pipelines without routes that keep the order.
+    beside: Vec<Vec<RangeInclusive<usize>>>,
+}
 
 /// State of one route.
 #[derive(Debug)]
@@ -67,19 +79,65 @@ enum Progress {
 }
 
 /// Context of one step of a router or a join.
-struct RouteStep<'a> {
-    now: Tick,
-    stages: &'a mut [Stage],
-    queues: &'a mut [Queue],
+pub(super) struct RouteStep<'a> {
+    pub(super) now: Tick,
+    pub(super) stages: &'a mut [Stage],
+    pub(super) queues: &'a mut [Queue],
     /// Reader of each queue.
-    readers: &'a [usize],
-    budget: &'a mut ByteBudget,
+    pub(super) readers: &'a [usize],
+    pub(super) budget: &'a mut ByteBudget,
     /// Nodes that may now have work.
-    touched: &'a mut Vec<usize>,
+    pub(super) touched: &'a mut Vec<usize>,
+}
+
+impl Routes {
+    /// Creates the routes of a pipeline with this number of nodes.
+    pub(crate) fn new(routes: Vec<Route>, nodes: usize) -> Self {
+        let spans: Vec<RouteSpan> = routes.iter().map(|route| route.span.clone()).collect();
+        Self {
+            readers: RouteSpan::readers(&spans, nodes),
+            beside: beside(&routes, nodes),
+            list: routes.into_iter().map(Routing::new).collect(),
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(crate) fn spans(&self) -> impl Iterator<Item = &RouteSpan> {
+        self.list.iter().map(|routing| &routing.route.span)
+    }
+
+    /// Node that reads the output queue of `node`.
+    pub(crate) fn reader(&self, node: usize) -> usize {
+        self.readers[node]
+    }
+
+    /// Nodes that come after `node` in the list of nodes, and wait for it instead of reading what it puts.
+    pub(crate) fn beside(&self, node: usize) -> &[RangeInclusive<usize>] {
+        self.beside.get(node).map_or(&[], Vec::as_slice)
+    }
+
+    /// Node that joins the paths of a route.
+    pub(crate) fn join(&self, route: usize) -> usize {
+        self.list[route].route.span.join
+    }
+
+    /// True if the route contains `node`, and its router still takes items.
+    pub(crate) fn is_open_around(&self, route: usize, node: usize) -> bool {
+        let Routing { route, is_closed, .. } = &self.list[route];
+        route.span.contains(node) && !is_closed
+    }
+
+    /// State of a route, and the readers of all queues.
+    pub(super) fn get(&mut self, route: usize) -> (&mut Routing, &[usize]) {
+        (&mut self.list[route], &self.readers)
+    }
 }
 
 impl Routing {
-    pub(crate) fn new(route: Route) -> Self {
+    fn new(route: Route) -> Self {
         let ends: Vec<usize> = route.span.ends().collect();
         let progress = vec![Progress::Open; ends.len()];
         Self {
@@ -95,12 +153,8 @@ impl Routing {
         }
     }
 
-    pub(crate) fn route(&self) -> &Route {
-        &self.route
-    }
-
     /// Sends items to their paths as long as there is room. Returns early with the failures of an item without a path, and its epoch.
-    fn send(&mut self, step: &mut RouteStep<'_>) -> Option<(FailedTask, u32)> {
+    pub(super) fn send(&mut self, step: &mut RouteStep<'_>) -> Option<(FailedTask, u32)> {
         while !self.is_closed && self.put_held(step) {
             if self.turns.len() >= MAX_TURNS || self.epoch_ends >= MAX_EPOCH_ENDS {
                 self.is_ahead = true;
@@ -199,7 +253,7 @@ impl Routing {
     }
 
     /// Closes the first queue of each path; an item that waits for room stays in its gate.
-    fn close(&mut self, step: &mut RouteStep<'_>) {
+    pub(super) fn close(&mut self, step: &mut RouteStep<'_>) {
         self.is_closed = true;
         for gate in &self.route.span.gates {
             let core = &mut step.stages[gate - 1].core;
@@ -211,7 +265,7 @@ impl Routing {
     }
 
     /// Passes on what the paths deliver, as long as there is room.
-    fn join(&mut self, step: &mut RouteStep<'_>) {
+    pub(super) fn join(&mut self, step: &mut RouteStep<'_>) {
         let join = self.route.span.join;
         loop {
             let Stage { core, kind: Kind::Join(passage) } = &mut step.stages[join - 1] else { return };
@@ -335,60 +389,15 @@ impl Routing {
     }
 }
 
-impl Schedule {
-    /// Steps the router of a route. Returns true if anything moved.
-    pub(super) fn step_router(&mut self, route: usize, now: Tick) -> bool {
-        let mut moved = false;
-        loop {
-            let failed = self.step_route(route, now, Routing::send);
-            moved |= self.mark_touched() || failed.is_some();
-            let Some((task, epoch)) = failed else { return moved };
-            self.failed_samples += task.samples();
-            self.epochs.failed(epoch, task.samples(), || task.in_words());
-            self.settled.fail(&task, self.stages[self.routes[route].route.span.join - 1].core.on_error);
-            self.failed.push(task);
-            let join = self.routes[route].route.span.join;
-            if self.error.is_none()
-                && let Some(message) = self.exceeded(join - 1, false)
-            {
-                self.cut(join - 1, message);
-            }
-        }
+/// Later paths of the routes around each node, of the routes that keep the order: their items wait for the node's.
+fn beside(routes: &[Route], nodes: usize) -> Vec<Vec<RangeInclusive<usize>>> {
+    let in_order = || routes.iter().filter(|route| route.order == Order::Input).map(|route| &route.span);
+    if in_order().next().is_none() {
+        return Vec::new();
     }
-
-    /// Steps the join of a route. Returns true if anything moved.
-    pub(super) fn step_join(&mut self, route: usize, now: Tick) -> bool {
-        self.step_route(route, now, Routing::join);
-        self.mark_touched()
-    }
-
-    /// Closes the routers of all routes that contain `node`, so that the other paths end.
-    pub(super) fn close_routers_around(&mut self, node: usize) {
-        for route in 0..self.routes.len() {
-            let Routing { route: Route { span, .. }, is_closed, .. } = &self.routes[route];
-            if span.contains(node) && !is_closed {
-                self.step_route(route, self.latest, Routing::close);
-                self.mark_touched();
-            }
-        }
-    }
-
-    fn step_route<T>(
-        &mut self,
-        route: usize,
-        now: Tick,
-        step: impl FnOnce(&mut Routing, &mut RouteStep<'_>) -> T,
-    ) -> T {
-        let Self { stages, queues, readers, budget, touched, .. } = self;
-        step(&mut self.routes[route], &mut RouteStep { now, stages, queues, readers, budget, touched })
-    }
-
-    /// Marks the nodes that the last step touched. Returns true if there are any.
-    fn mark_touched(&mut self) -> bool {
-        let mut touched = std::mem::take(&mut self.touched);
-        let moved = !touched.is_empty();
-        touched.drain(..).for_each(|node| self.marked.mark(node));
-        self.touched = touched;
-        moved
-    }
+    let later = |node: usize| {
+        let around = in_order().filter(move |span| span.contains(node));
+        around.flat_map(|span| span.paths()).filter(move |path| *path.start() > node).collect()
+    };
+    (0..nodes).map(later).collect()
 }

@@ -11,11 +11,17 @@ pub(crate) struct SinkEnd {
     /// Has no meter of its own, because the queues on both sides are measured.
     core: Core,
     hand: Hand,
+    /// Set while the consumer waits and was not called.
+    pub(super) consumer_waits: bool,
 }
 
 impl SinkEnd {
     pub(crate) fn new(id: String) -> Self {
-        Self { core: Core::new(id, OnError::Skip, None, StageMeter::off()), hand: None }
+        Self {
+            core: Core::new(id, OnError::Skip, None, StageMeter::off()),
+            hand: None,
+            consumer_waits: false,
+        }
     }
 
     pub(crate) fn step(&mut self, step: &mut StageStep<'_>) {

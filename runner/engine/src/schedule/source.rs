@@ -7,13 +7,14 @@ use penstock_types::stats::Tick;
 
 use super::budget::ByteBudget;
 use super::core::{Hand, bytes_in, samples_in};
+use super::end::RunFailures;
 use super::epochs::EpochBooks;
 use super::failures::FailedTask;
 use super::queue::Queue;
 use super::settled::Settled;
 use crate::chunk::Outcome;
 use crate::item::{Item, Sample};
-use crate::parts::PartBooks;
+use crate::parts::{PartBooks, SourceParts};
 use crate::ports::{Failed, Produced};
 
 /// The schedule's view of the source: the current chunk, and the sample that waits for room. The source runs in a task and makes
@@ -21,6 +22,8 @@ use crate::ports::{Failed, Produced};
 #[derive(Debug)]
 pub(crate) struct SourceEnd {
     book: StageBook,
+    /// Counts of the sources of a mixture.
+    pub(super) parts: PartBooks,
     chunk: VecDeque<Next>,
     hand: Hand,
     /// Bytes of the samples in `chunk`.
@@ -47,9 +50,10 @@ enum Next {
 }
 
 impl SourceEnd {
-    pub(crate) fn new(id: String, on_error: OnError) -> Self {
+    pub(crate) fn new(id: String, on_error: OnError, parts: SourceParts) -> Self {
         Self {
             book: StageBook { id, ..StageBook::default() },
+            parts: PartBooks::of(parts),
             chunk: VecDeque::new(),
             hand: None,
             chunk_bytes: 0,
@@ -128,14 +132,12 @@ impl SourceEnd {
         budget.release(std::mem::take(&mut self.ahead_bytes) + std::mem::take(&mut self.kept_bytes));
     }
 
-    /// Puts as many samples as there is room for. Returns true if at least one sample was put. Damaged samples are added to `failed`.
+    /// Puts as many samples as there is room for. Returns true if at least one sample was put.
     pub(crate) fn step(
         &mut self,
         output: &mut Queue,
-        epochs: &mut EpochBooks,
+        failures: &mut RunFailures,
         settled: &mut Settled,
-        parts: &mut PartBooks,
-        failed: &mut Vec<FailedTask>,
         now: Tick,
     ) -> bool {
         let mut put = false;
@@ -157,25 +159,25 @@ impl SourceEnd {
             }
             match self.chunk.pop_front() {
                 Some(Next::Sample(mut sample)) => {
-                    self.make(&mut sample, epochs, settled, parts);
+                    self.make(&mut sample, &mut failures.epochs, settled);
                     self.hand = Some((Item::Sample(sample), None));
                 }
                 Some(Next::Ended(ended)) => {
                     let (mut sample, outcome) = *ended;
-                    self.make(&mut sample, epochs, settled, parts);
-                    failed.extend(self.settle(sample, outcome, epochs, settled));
+                    self.make(&mut sample, &mut failures.epochs, settled);
+                    self.settle(sample, outcome, failures, settled);
                     // What follows may be the end of the data.
                     put = true;
                 }
                 Some(Next::EpochEnd) => {
                     output.put_epoch_end();
-                    epochs.end();
+                    failures.epochs.end();
                     settled.end_epoch();
                     put = true;
                 }
                 None if self.ended => {
                     self.closed = true;
-                    epochs.end();
+                    failures.epochs.end();
                     settled.end_epoch();
                     output.close(now);
                     put = true;
@@ -186,34 +188,28 @@ impl SourceEnd {
         put
     }
 
-    fn make(
-        &mut self,
-        sample: &mut Sample,
-        epochs: &mut EpochBooks,
-        settled: &mut Settled,
-        parts: &mut PartBooks,
-    ) {
+    fn make(&mut self, sample: &mut Sample, epochs: &mut EpochBooks, settled: &mut Settled) {
         self.book.made += 1;
         epochs.made(sample.origin.epoch);
         settled.make(&mut sample.origin);
-        parts.draw(&sample.origin);
+        self.parts.draw(&sample.origin);
         self.chunk_bytes -= sample.memory_bytes();
     }
 
-    /// Settles a sample that is not passed on; returns it if it is damaged.
+    /// Settles a sample that is not passed on.
     #[cold]
     fn settle(
         &mut self,
         sample: Sample,
         outcome: Outcome,
-        epochs: &mut EpochBooks,
+        failures: &mut RunFailures,
         settled: &mut Settled,
-    ) -> Option<FailedTask> {
+    ) {
         let epoch = sample.origin.epoch;
         let Outcome::Failed(fault) = outcome else {
             self.book.dropped += 1;
             settled.settle(sample.origin);
-            return None;
+            return;
         };
         let task = FailedTask::new(&self.book.id, self.on_error, vec![Failed { sample, fault }], None);
         match task.disposition() {
@@ -221,8 +217,7 @@ impl SourceEnd {
             Disposition::DeadLettered => self.book.dead_lettered += 1,
         }
         settled.fail(&task, self.on_error);
-        epochs.failed(epoch, task.samples(), || task.in_words());
-        Some(task)
+        failures.add(epoch, task);
     }
 
     /// Bytes of the samples, of the reservation for the next chunk, and of the memory that the source keeps.

@@ -2,7 +2,7 @@ use penstock_types::ledger::StageBook;
 use penstock_types::stats::{StageMeter, Tick};
 
 use super::aggregate::Aggregate;
-use super::core::{Core, Hand, bytes_in, samples_in};
+use super::core::{Core, Hand, StageStep, bytes_in, samples_in};
 use super::disaggregate::Disaggregate;
 use super::pipe::Pipe;
 use super::shape::{PipeRule, StageRule, StageShape};
@@ -57,6 +57,17 @@ impl Stage {
         let meter = measured.map_or_else(StageMeter::off, |now| StageMeter::starting_at(now, concurrency));
         let core = Core::new(shape.node.id, shape.on_error, shape.max_failures, meter);
         Self { core, kind }
+    }
+
+    /// Does all work that is possible now; gates and joins do theirs in the steps of their route.
+    pub(crate) fn step(&mut self, step: &mut StageStep<'_>) {
+        let Self { core, kind } = self;
+        match kind {
+            Kind::Pipe(pipe) => pipe.step(core, step),
+            Kind::Aggregate(aggregate) => aggregate.step(core, step),
+            Kind::Disaggregate(disaggregate) => disaggregate.step(core, step),
+            Kind::Gate(_) | Kind::Join(_) => {}
+        }
     }
 
     /// Number of tasks whose op is not done.

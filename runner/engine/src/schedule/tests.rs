@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use penstock_types::ledger::Ledger;
 use penstock_types::plan::AggregatePlan;
-use penstock_types::policy::OnError;
+use penstock_types::policy::{FailureLimit, OnError, Order};
 use penstock_types::run::FailureClass;
 use proptest::prelude::*;
 
@@ -60,7 +60,7 @@ fn shape(stages: Vec<StageShape>, sink: usize) -> ChainShape {
 /// Sums of a schedule that was not read before.
 fn read(schedule: &mut Schedule, now: Tick) -> RunSums {
     let mut reader = RunReader::default();
-    reader.read(schedule, now);
+    schedule.read(now, &mut reader.recent);
     reader.add()
 }
 
@@ -520,7 +520,7 @@ proptest! {
         let ledger = driver.ledger();
         prop_assert!(ledger.balanced, "{ledger:#?}");
         if let FailureLimit::Count(most) = limit {
-            let failed = driver.schedule.failed_samples;
+            let failed = driver.schedule.failures.samples;
             if !of_stage {
                 prop_assert_eq!(driver.schedule.error().is_some(), failed > most, "{} failed", failed);
             }
@@ -820,7 +820,11 @@ fn the_default_limit_is_a_rate_after_a_thousand_samples_and_after_ten_failed_one
         (10, 200, true, false),
         (9, 9, true, false),
     ] {
-        assert_eq!(exceeds(FailureLimit::Usual, failed, of, over), is_exceeded, "{failed} of {of}");
+        assert_eq!(
+            super::failures::exceeds(FailureLimit::Usual, failed, of, over),
+            is_exceeded,
+            "{failed} of {of}"
+        );
     }
 }
 

@@ -59,6 +59,8 @@ pub(crate) struct WorkList {
     /// Jobs for worker threads, oldest first.
     pub(crate) jobs: VecDeque<WorkerJob>,
     pub(crate) starts: Vec<(Task, Item)>,
+    /// Number of ops still to be built before the source starts.
+    pub(crate) preparing: usize,
 }
 
 impl RunsOn {

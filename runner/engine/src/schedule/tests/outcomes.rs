@@ -158,7 +158,7 @@ fn samples_that_a_source_does_not_pass_on_are_counted_and_settled() {
         assert_eq!([source.skipped, source.dead_lettered], [skipped, dead_lettered]);
 
         let disposition = if skipped > 0 { Disposition::Skipped } else { Disposition::DeadLettered };
-        let failed = &run.schedule.failed;
+        let failed = &run.schedule.failures.tasks;
         assert!(failed.iter().all(|task| task.disposition() == disposition && task.samples() == 1));
         assert_eq!(
             failed.iter().flat_map(FailedTask::origins).map(|origin| origin.index).collect::<Vec<_>>(),

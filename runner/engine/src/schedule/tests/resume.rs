@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use penstock_types::ledger::RunBook;
 use penstock_types::resume::{
     DataSet, Kept, LEAST_EPOCH_BYTES, LEAST_RANGE_BYTES, Progress, StartPoint, Token, TokenFault,
 };
