@@ -20,7 +20,8 @@ use crate::handed::Handed;
 use crate::item::{Item, Origin};
 use crate::ports::{Ending, Fault, Observer, Produced, SlotWatch, StopFlag, TaskOp, TaskSlot};
 use crate::schedule::{
-    DoneTask, FailedTask, FailureGroups, OpTime, RunReader, RunSums, Schedule, SinkDelivery, Task, WorkerJob,
+    DoneTask, FailedTask, FailureGroups, OpTime, Resize, ResizeFault, RunReader, RunSums, Schedule,
+    SinkDelivery, Task, WorkerJob,
 };
 use crate::wake::{IdleWorker, IdleWorkers, Signal};
 
@@ -336,6 +337,14 @@ impl Dispatcher {
         self.wake(wake_ups);
     }
 
+    /// Changes a setting of the run. Worker threads above a lowered number of workers sleep.
+    #[cfg_attr(not(test), expect(dead_code, reason = "no command changes the settings of a run yet"))]
+    pub(crate) fn resize(self: &Arc<Self>, change: Resize<'_>) -> Result<(), ResizeFault> {
+        let mut outcome = Ok(());
+        self.event(|schedule, now| outcome = schedule.resize(change, now));
+        outcome
+    }
+
     /// Determines whether the consumer received every item of the run; called once the consumer receives no further items.
     pub(crate) fn ending(&self) -> Ending {
         let state = self.lock();
@@ -485,7 +494,7 @@ impl Dispatcher {
         if over_now {
             state.ended_at = Some(self.clock.now());
         }
-        let workers = state.workers.call(state.schedule.wanted_workers());
+        let workers = state.workers.call(state.schedule.wanted_workers(), state.schedule.workers());
         let source = state.source_waits && state.schedule.calls_source();
         state.source_waits &= !source;
         WakeUps {

@@ -175,7 +175,11 @@ impl Simulation {
                 (&stage.node, stage.kind, stage.work.map(|op| op.rule(position, threads)))
             })
         };
-        let recorder = Recorder::new(&scenario.source_node, stages(), &scenario.sink_node);
+        let recorder = Recorder::new(
+            &scenario.source_node,
+            stages().map(|(node, kind, _)| (node, kind)),
+            &scenario.sink_node,
+        );
         let stage_shape = |(node, _, rule): (&GraphNode, _, StageRule)| StageShape {
             node: node.shape(),
             on_error: OnError::Skip,

@@ -5,56 +5,56 @@ use penstock_types::stats::{BookRow, QueueSums, TaskSums, Tick};
 use crate::dispatch::RunReading;
 use crate::graph::{Graph, GraphNode};
 use crate::ports::Sums;
-use crate::schedule::{RunSums, StageRule};
+use crate::schedule::RunSums;
 
 /// Turns the sums of a run into records with names.
 #[derive(Debug)]
 pub(crate) struct Recorder {
-    stages: Vec<(GraphNode, StageKindName, u32)>,
+    stages: Vec<(GraphNode, StageKindName)>,
     queues: Vec<GraphNode>,
 }
 
 impl Recorder {
     pub(crate) fn of(graph: &Graph) -> Self {
-        let stages =
-            graph.stages.iter().map(|stage| (&stage.node, stage.kind, stage.work.map(|op| op.rule(0, 1))));
+        let stages = graph.stages.iter().map(|stage| (&stage.node, stage.kind));
         Self::new(&graph.source_node, stages, &graph.sink_node)
     }
 
     /// Creates a recorder for these stages between source and sink.
     pub(crate) fn new<'a>(
         source: &GraphNode,
-        stages: impl Iterator<Item = (&'a GraphNode, StageKindName, StageRule)>,
+        stages: impl Iterator<Item = (&'a GraphNode, StageKindName)>,
         sink: &GraphNode,
     ) -> Self {
-        let stage =
-            |(node, kind, rule): (&GraphNode, _, StageRule)| (node.clone(), kind, rule.concurrency() as u32);
-        let stages: Vec<_> = stages.map(stage).collect();
-        let nodes = stages.iter().map(|(node, _, _)| node);
+        let stages: Vec<_> = stages.map(|(node, kind)| (node.clone(), kind)).collect();
+        let nodes = stages.iter().map(|(node, _)| node);
         let queues = std::iter::once(source).chain(nodes).chain([sink]).cloned().collect();
         Self { stages, queues }
     }
 
-    pub(crate) fn stages(&self, sums: &[TaskSums]) -> Vec<StageRecord> {
-        let record =
-            |((node, kind, concurrency), sums): (&(GraphNode, StageKindName, u32), &TaskSums)| StageRecord {
-                id: node.id.clone(),
-                name: node.name.clone(),
-                kind: *kind,
-                label: node.label.clone(),
-                concurrency: *concurrency,
-                task: sums.figures(),
-            };
-        self.stages.iter().zip(sums).map(record).collect()
+    /// Figures of stages with this concurrency.
+    pub(crate) fn stages(&self, sums: &[TaskSums], concurrency: &[usize]) -> Vec<StageRecord> {
+        let stages = self.stages.iter().zip(sums).zip(concurrency);
+        let record = stages.map(|(((node, kind), sums), concurrency)| StageRecord {
+            id: node.id.clone(),
+            name: node.name.clone(),
+            kind: *kind,
+            label: node.label.clone(),
+            concurrency: *concurrency as u32,
+            task: sums.figures(),
+        });
+        record.collect()
     }
 
-    pub(crate) fn queues(&self, sums: &[QueueSums]) -> Vec<QueueRecord> {
-        let record = |(node, sums): (&GraphNode, &QueueSums)| QueueRecord {
+    /// Figures of queues with this capacity.
+    pub(crate) fn queues(&self, sums: &[QueueSums], capacity: &[usize]) -> Vec<QueueRecord> {
+        let queues = self.queues.iter().zip(sums).zip(capacity);
+        let record = queues.map(|((node, sums), capacity)| QueueRecord {
             id: node.queue_id.clone(),
             label: node.queue_label.clone(),
-            figures: sums.figures(node.capacity.get() as usize),
-        };
-        self.queues.iter().zip(sums).map(record).collect()
+            figures: sums.figures(*capacity),
+        });
+        record.collect()
     }
 
     /// Sums of a run that is about to start.
@@ -68,13 +68,13 @@ impl Recorder {
         }
     }
 
-    /// Figures of the interval between two readings.
+    /// Figures of the interval between two readings, with the settings at its end.
     pub(crate) fn window(&self, from: &RunSums, to: &RunSums) -> Window {
         Window {
             t0_s: from.at.seconds(),
             t1_s: to.at.seconds(),
-            stages: self.stages(&stage_sums(from, to)),
-            queues: self.queues(&queue_sums(from, to)),
+            stages: self.stages(&stage_sums(from, to), &to.concurrency),
+            queues: self.queues(&queue_sums(from, to), &to.capacity),
             machine: None,
         }
     }

@@ -152,8 +152,8 @@ impl RunHandle {
             error,
             elapsed: Duration::from_nanos(now.sums.at - Tick::ZERO),
             expected: now.expected,
-            stages: self.recorder.stages(&now.sums.stages),
-            queues: self.recorder.queues(&now.sums.queues),
+            stages: self.recorder.stages(&now.sums.stages, &now.sums.concurrency),
+            queues: self.recorder.queues(&now.sums.queues, &now.sums.capacity),
             ledger,
             failures,
             failures_not_listed,
@@ -317,7 +317,7 @@ fn cannot_continue(fault: &Fault) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::num::NonZeroU32;
+    use std::num::{NonZeroU32, NonZeroUsize};
     use std::sync::mpsc;
     use std::thread;
 
@@ -334,6 +334,7 @@ mod tests {
     use crate::item::{Item, Sample};
     use crate::ports::{Output, Produced, SourceFault, StopFlag, ThreadOp, ThreadOpFactory};
     use crate::range::RangeSource;
+    use crate::schedule::Resize;
     use crate::stage_work::StageWork;
 
     /// Timeout longer than any wait in a passing test.
@@ -481,15 +482,42 @@ mod tests {
         assert!(matches!(handle.take(LONG), Taken::Over));
     }
 
-    #[test]
-    fn no_call_is_lost_between_threads_that_spin_and_threads_that_sleep() {
-        let runtime = Runtime::new().unwrap();
+    /// Starts a run of 20,000 samples with three threads.
+    fn three_stages(runtime: &Runtime) -> Running {
         let settings = TraversalSettings { epochs: NonZeroU32::new(1), ..TraversalSettings::IN_ORDER };
         let source = RangeSource::new(Traversal::new(20_000, settings).unwrap());
         let stages = vec![stage(1, 3, false), stage(2, 1, true), stage(3, 2, false)];
         let graph = graph(source, stages, Some(Box::new(Discard)));
         let clock = Arc::new(MonotonicClock::start());
-        let running = graph.start(runtime.handle().clone(), clock, Vec::new()).unwrap();
+        graph.start(runtime.handle().clone(), clock, Vec::new()).unwrap()
+    }
+
+    #[test]
+    fn no_call_is_lost_while_the_settings_of_a_run_change() {
+        let runtime = Runtime::new().unwrap();
+        let running = three_stages(&runtime);
+        let handle = running.handle();
+        let mut rounds = 0;
+        while !handle.wait_for(Duration::from_micros(50)) {
+            let number = 1 + rounds % 5;
+            let concurrency = Concurrency::new(number).unwrap();
+            let changes = [
+                Resize::Workers(NonZeroUsize::new(1 + rounds as usize % 3).unwrap()),
+                Resize::Concurrency(["stage-1", "stage-3"][rounds as usize / 5 % 2], concurrency),
+                Resize::Capacity("stage-1_queue", Capacity::new(number).unwrap()),
+            ];
+            changes.into_iter().for_each(|change| handle.dispatcher.resize(change).unwrap());
+            rounds += 1;
+            assert!(rounds < 500_000, "{:?}", handle.view());
+        }
+        let view = running.wait();
+        assert_eq!((view.state, view.ledger.total.delivered), (RunState::Completed, 20_000));
+    }
+
+    #[test]
+    fn no_call_is_lost_between_threads_that_spin_and_threads_that_sleep() {
+        let runtime = Runtime::new().unwrap();
+        let running = three_stages(&runtime);
         assert!(running.handle().ended_within(LONG), "{:?}", running.handle().view());
         assert_eq!(running.wait().ledger.total.delivered, 20_000);
     }

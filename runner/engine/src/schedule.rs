@@ -17,6 +17,7 @@ mod limits;
 mod moves;
 mod pipe;
 mod queue;
+mod resize;
 mod room;
 mod route;
 mod settled;
@@ -44,6 +45,7 @@ use self::end::{RunEnd, RunFailures};
 pub(crate) use self::failures::{FailedTask, FailureGroups};
 use self::pipe::SHORT_BATCH_NANOS;
 use self::queue::{Queue, Take};
+pub(crate) use self::resize::{Resize, ResizeFault};
 use self::route::Routes;
 use self::settled::Settled;
 pub(crate) use self::shape::{ChainShape, NodeShape, PipeRule, StageRule, StageShape};
@@ -182,7 +184,7 @@ impl Schedule {
         if let Kind::Pipe(pipe) = &self.stages[stage].kind
             && is_op
         {
-            let share = if is_bound { waiting } else { waiting.div_ceil(workers) };
+            let share = if is_bound { waiting } else { waiting.div_ceil(workers.min(self.work.workers)) };
             let more = 1..pipe.batch(share);
             jobs.extend(more.map_while(|_| self.work.take_job_of(stage)));
         }
@@ -445,6 +447,8 @@ impl Schedule {
         }
         recent.delivered = self.delivered();
         recent.failed_samples = self.failures.samples;
+        recent.concurrency = self.stages.iter().map(Stage::concurrency).collect();
+        recent.capacity = self.queues.iter().map(Queue::capacity).collect();
         recent.occupancy = self.queues.iter().map(Queue::items).collect();
         recent.books = self.books();
     }

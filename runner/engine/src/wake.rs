@@ -112,9 +112,13 @@ impl IdleWorkers {
         self.called.retain(|called| *called != worker);
     }
 
-    /// Picks the workers to call: one for each job in `jobs` (the only worker that may run it, or `None` for any) for which no
-    /// worker is on its way.
-    pub(crate) fn call(&mut self, jobs: impl Iterator<Item = Option<usize>> + Clone) -> Vec<IdleWorker> {
+    /// Picks the workers to call: one for each job in `jobs` (the only worker that may run it, or `None` for any below `workers`) for
+    /// which no worker is on its way.
+    pub(crate) fn call(
+        &mut self,
+        jobs: impl Iterator<Item = Option<usize>> + Clone,
+        workers: usize,
+    ) -> Vec<IdleWorker> {
         let mut picked = Vec::new();
         if self.waiting.is_empty() || jobs.clone().next().is_none() {
             return picked;
@@ -128,10 +132,13 @@ impl IdleWorkers {
                 picked.push(self.waiting.remove(position));
             }
         }
+        coming.retain(|worker| *worker < workers);
         for _ in jobs.filter(Option::is_none) {
             if coming.pop().is_none() {
-                let Some(idle) = self.waiting.pop() else { break };
-                picked.push(idle);
+                let Some(position) = self.waiting.iter().rposition(|idle| idle.worker < workers) else {
+                    break;
+                };
+                picked.push(self.waiting.remove(position));
             }
         }
         self.called.extend(picked.iter().map(|idle| idle.worker));
@@ -150,7 +157,7 @@ mod tests {
     }
 
     fn called(idle: &mut IdleWorkers, jobs: &[Option<usize>]) -> Vec<usize> {
-        idle.call(jobs.iter().copied()).iter().map(|idle| idle.worker).collect()
+        idle.call(jobs.iter().copied(), 4).iter().map(|idle| idle.worker).collect()
     }
 
     #[test]
@@ -159,6 +166,17 @@ mod tests {
         assert!(called(&mut idle, &[Some(0)]).is_empty());
         assert_eq!(called(&mut idle, &[None, Some(0), Some(1), None, None]), [1, 3, 2]);
         assert!(called(&mut idle, &[None]).is_empty());
+    }
+
+    #[test]
+    fn a_worker_above_their_number_is_called_for_its_own_jobs_only() {
+        let mut idle = idle(&[0, 3, 4, 5]);
+        assert_eq!(called(&mut idle, &[None, None, Some(5)]), [5, 3, 0]);
+        idle.enter(3, true);
+        let few = |idle: &mut IdleWorkers| idle.call([None].into_iter(), 1);
+        assert!(few(&mut idle).is_empty(), "worker 0 is on its way");
+        idle.leave(0);
+        assert!(few(&mut idle).is_empty(), "worker 5 is on its way, and may not run the job");
     }
 
     #[test]

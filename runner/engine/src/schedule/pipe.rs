@@ -20,7 +20,10 @@ pub(crate) struct Pipe {
     stage: usize,
     runs_on: RunsOn,
     order: Order,
+    /// Maximum number of tasks from now on. Above it are only tasks that began before it was lowered.
+    concurrency: usize,
     slots: Vec<TaskSlot>,
+    /// Slots without a task; more than may have one after the concurrency was lowered.
     free: Vec<usize>,
     /// Slots in the order in which their results are put into the next queue. `Order::Input`: all slots with a task, and a `MARK`
     /// behind the last slot before each mark. `Order::Completion`: slots whose op is done.
@@ -121,6 +124,7 @@ impl Pipe {
             stage,
             runs_on,
             order,
+            concurrency,
             slots: (0..concurrency).map(|_| TaskSlot::default()).collect(),
             free: (0..concurrency).rev().collect(),
             line: VecDeque::new(),
@@ -141,6 +145,14 @@ impl Pipe {
                 return;
             }
         }
+    }
+
+    /// Changes the maximum number of tasks.
+    pub(crate) fn resize(&mut self, concurrency: usize, core: &mut Core, now: Tick) {
+        self.concurrency = concurrency;
+        self.free.extend((self.slots.len()..concurrency).rev());
+        self.slots.resize_with(self.slots.len().max(concurrency), TaskSlot::default);
+        core.meter.on_resize(now, self.may_start());
     }
 
     /// Makes the stage take no more items; items already inside are still passed on.
@@ -304,8 +316,17 @@ impl Pipe {
         self.held.samples + self.slots.iter().map(|slot| slot.inside).sum::<u64>()
     }
 
+    pub(crate) fn concurrency(&self) -> usize {
+        self.concurrency
+    }
+
     pub(crate) fn alive(&self) -> usize {
         self.slots.len() - self.free.len()
+    }
+
+    /// Number of tasks that may be started.
+    fn may_start(&self) -> usize {
+        self.concurrency.saturating_sub(self.alive())
     }
 
     /// Epoch of the current tasks.
@@ -343,9 +364,9 @@ impl Pipe {
         self.sizes.largest().unwrap_or(0)
     }
 
-    /// Maximum number of bytes by which the results of ops that may start in the free slots exceed their inputs.
+    /// Maximum number of bytes by which the results of ops that may start in free slots exceed their inputs.
     pub(crate) fn free_growth(&self) -> u64 {
-        self.sizes.growth().saturating_mul(self.free.len() as u64)
+        self.sizes.growth().saturating_mul(self.may_start() as u64)
     }
 
     /// Puts results into the next queue as long as it has room.
@@ -406,7 +427,7 @@ impl Pipe {
     }
 
     fn start_tasks(&mut self, core: &mut Core, step: &mut StageStep<'_>) {
-        while self.border.is_none() && !self.free.is_empty() && self.may_take(core, step) {
+        while self.border.is_none() && self.may_start() > 0 && self.may_take(core, step) {
             match step.take() {
                 Take::Item(item, bytes) => self.start(item, bytes, core, step),
                 Take::Mark if self.order == Order::Completion || self.line.is_empty() => step.put_mark(),
@@ -527,6 +548,10 @@ impl Pipe {
         self.turn_slot(slot, SlotState::Free, core, now);
         self.slots[slot].first = None;
         self.free.push(slot);
+        if self.may_start() == 0 {
+            // The slot was above a concurrency that was lowered.
+            core.meter.on_resize(now, 0);
+        }
     }
 
     fn turn_slot(&mut self, slot: usize, to: SlotState, core: &mut Core, now: Tick) {

@@ -73,6 +73,15 @@ impl Queue {
         }
     }
 
+    pub(crate) fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Changes the capacity. A queue with more items accepts no put until it has fewer.
+    pub(crate) fn resize(&mut self, capacity: usize) {
+        self.capacity = capacity;
+    }
+
     /// Keeps consecutive ends of epochs separate, because the join of a route counts them.
     pub(crate) fn keep_ends(&mut self) {
         self.keeps_ends = true;
@@ -176,7 +185,6 @@ impl Queue {
         self.closed || !self.entries.is_empty()
     }
 
-    #[cfg(test)]
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }

@@ -332,7 +332,7 @@ impl Settled {
         state + LEAST_CHILD_BYTES * hashes as u64 + LEAST_EPOCH_BYTES * self.epochs.begun.len() as u64
     }
 
-    /// What the stateful op has kept, if it saves that.
+    /// State and settled samples that the stateful op has kept, if it saves its state.
     pub(crate) fn kept(&self) -> Option<Kept> {
         self.points.kept()
     }

@@ -70,6 +70,14 @@ impl Stage {
         }
     }
 
+    /// Maximum number of tasks at a time.
+    pub(crate) fn concurrency(&self) -> usize {
+        match &self.kind {
+            Kind::Pipe(pipe) => pipe.concurrency(),
+            Kind::Aggregate(_) | Kind::Disaggregate(_) | Kind::Gate(_) | Kind::Join(_) => 1,
+        }
+    }
+
     /// Number of tasks whose op is not done.
     pub(crate) fn working(&self) -> usize {
         match &self.kind {

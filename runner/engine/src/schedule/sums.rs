@@ -8,6 +8,10 @@ pub(crate) struct RunSums {
     /// Samples taken by the consumer.
     pub(crate) delivered: u64,
     pub(crate) failed_samples: u64,
+    /// Concurrency of each stage at `at`.
+    pub(crate) concurrency: Vec<usize>,
+    /// Capacity of each queue at `at`.
+    pub(crate) capacity: Vec<usize>,
     /// Items in each queue.
     pub(crate) occupancy: Vec<usize>,
     /// Numbers of samples that passed source, stages, sink and consumer.
@@ -18,7 +22,7 @@ pub(crate) struct RunSums {
 #[derive(Debug, Default)]
 pub(crate) struct RunReader {
     total: RunSums,
-    /// What [`Schedule::read`] fills.
+    /// Latest reading, filled by [`Schedule::read`].
     ///
     /// [`Schedule::read`]: super::Schedule::read
     pub(crate) recent: RunSums,
@@ -32,9 +36,14 @@ impl RunReader {
         total.queues.resize_with(recent.queues.len(), QueueSums::default);
         total.stages.iter_mut().zip(&mut recent.stages).for_each(|(total, recent)| total.add(recent));
         total.queues.iter_mut().zip(&mut recent.queues).for_each(|(total, recent)| total.add(recent));
-        let RunSums { at, delivered, failed_samples, .. } = *recent;
-        let (occupancy, books) = (recent.occupancy.clone(), recent.books.clone());
-        let (stages, queues) = (total.stages.clone(), total.queues.clone());
-        RunSums { at, stages, queues, delivered, failed_samples, occupancy, books }
+        RunSums {
+            stages: total.stages.clone(),
+            queues: total.queues.clone(),
+            concurrency: recent.concurrency.clone(),
+            capacity: recent.capacity.clone(),
+            occupancy: recent.occupancy.clone(),
+            books: recent.books.clone(),
+            ..*recent
+        }
     }
 }

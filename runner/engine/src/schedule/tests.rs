@@ -3,6 +3,7 @@
 
 mod budget;
 mod outcomes;
+mod resize;
 mod resume;
 mod routes;
 

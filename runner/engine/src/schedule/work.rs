@@ -54,13 +54,15 @@ pub(crate) enum OpCall {
     Finish,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct WorkList {
     /// Jobs for worker threads, oldest first.
     pub(crate) jobs: VecDeque<WorkerJob>,
     pub(crate) starts: Vec<(Task, Item)>,
     /// Number of ops still to be built before the source starts.
     pub(crate) preparing: usize,
+    /// Number of workers that take jobs for any worker: those with lower numbers.
+    pub(crate) workers: usize,
 }
 
 impl RunsOn {
@@ -79,9 +81,15 @@ impl RunsOn {
     }
 }
 
+impl Default for WorkList {
+    fn default() -> Self {
+        Self { jobs: VecDeque::new(), starts: Vec::new(), preparing: 0, workers: usize::MAX }
+    }
+}
+
 impl WorkList {
     pub(crate) fn take_job(&mut self, worker: usize) -> Option<WorkerJob> {
-        let mine = |job: &WorkerJob| job.worker.is_none_or(|only| only == worker);
+        let mine = |job: &WorkerJob| job.worker.map_or(worker < self.workers, |only| only == worker);
         let position = self.jobs.iter().position(mine)?;
         self.jobs.remove(position)
     }

@@ -3,7 +3,7 @@ use super::histogram::Histogram;
 use super::sums::sums;
 use super::tick::{Tick, nanos_to_seconds};
 
-/// State of one slot of a stage. A stage has as many slots as its concurrency.
+/// State of one slot of a stage. A stage has as many slots as its concurrency, and one for each task above it after it was lowered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slot {
     /// The slot has no task.
@@ -114,6 +114,16 @@ impl StageMeter {
         if from == Slot::ThreadWait {
             self.row.thread_starts += 1;
         }
+    }
+
+    /// Sets the number of idle slots after the concurrency of the stage has changed, or a slot above it has ended. Slot times before
+    /// `now` are those of the slots before, so that figures of an interval are right for the concurrency that held in each part of it.
+    pub fn on_resize(&mut self, now: Tick, idle: usize) {
+        if self.off {
+            return;
+        }
+        self.advance(now);
+        self.slots[Slot::Idle as usize] = u32::try_from(idle).unwrap_or(u32::MAX);
     }
 
     /// Records the end of a task. `op_nanos` is the time of the op alone; `None` where no op is measured.

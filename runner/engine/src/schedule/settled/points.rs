@@ -137,7 +137,7 @@ impl SavePoints {
         (self.state.len() as u64, self.handed().map(Vec::len).sum())
     }
 
-    /// What the op has kept, if it saves that.
+    /// State and settled samples that the op has kept, if it saves its state.
     pub(super) fn kept(&self) -> Option<Kept> {
         let hashes = self.handed().map(|hashes| hashes.iter().copied().map(Hash).collect());
         let mut handed: Vec<Vec<Hash>> = hashes.collect();

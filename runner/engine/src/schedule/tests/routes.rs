@@ -93,7 +93,7 @@ impl Flat {
 }
 
 /// Output of a list of parts for a whole stream, computed one item after the other.
-fn expected(parts: &[Placed], mut stream: Vec<Mark>) -> Vec<Mark> {
+pub(super) fn expected(parts: &[Placed], mut stream: Vec<Mark>) -> Vec<Mark> {
     for part in parts {
         stream = match part {
             Placed::Pipe { position, rule } => reference(*position, rule, stream),
@@ -176,7 +176,7 @@ pub(super) fn routed_samples(numbers: std::ops::Range<u64>, epoch: u32) -> Vec<S
 }
 
 /// Chunks of these epochs, and the same as a stream.
-fn data(epochs: &[u64]) -> (Vec<Produced>, Vec<Mark>) {
+pub(super) fn data(epochs: &[u64]) -> (Vec<Produced>, Vec<Mark>) {
     let (mut chunks, mut stream) = (Vec::new(), Vec::new());
     for (epoch, count) in (0..).zip(epochs) {
         if epoch > 0 {
