@@ -17,6 +17,23 @@ enum Stages {
     Chain(Vec<StageShape>),
 }
 
+impl Stages {
+    /// Shape of the pipeline, and with routes the items that it delivers of `stream`.
+    fn shape(self, buffer_bytes: u64, stream: Vec<Mark>) -> (ChainShape, Option<Vec<Item>>) {
+        let parts = match self {
+            Self::Chain(stages) => return (ChainShape { buffer_bytes, ..shape(stages, 2) }, None),
+            Self::Routed(parts) => parts,
+        };
+        let mut flat = Flat::default();
+        let tree = flat.list(&parts, false);
+        let items = expected(&tree, stream).into_iter().filter_map(|mark| match mark {
+            Mark::Item(item) => Some(item),
+            Mark::EpochEnd => None,
+        });
+        (flat.shape(2, buffer_bytes), Some(items.collect()))
+    }
+}
+
 fn any_pipeline() -> impl Strategy<Value = Stages> {
     prop_oneof![any_parts().prop_map(Stages::Routed), any_stages().prop_map(Stages::Chain)]
 }
@@ -91,6 +108,28 @@ impl Resized {
         self.assert_within_limits();
     }
 
+    /// Drives the run to its end, or for `stop` steps, and returns the number of changes.
+    fn drive(&mut self, choices: &[usize], stop: Option<usize>) -> Result<u32, TestCaseError> {
+        let (mut steps, mut resizes) = (0, 0);
+        while !self.driver.schedule.is_over() && stop != Some(steps) {
+            let choice = choices[steps % choices.len()].wrapping_add(steps);
+            if choice.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 63 == 0 {
+                self.resize(choice);
+                resizes += 1;
+            }
+            self.step(choice);
+            steps += 1;
+            if steps % 7 == 0 {
+                let ledger = self.driver.ledger();
+                prop_assert!(ledger.balanced, "{ledger:#?}");
+                self.driver.settle_all_nodes();
+                prop_assert_eq!(self.driver.ledger(), ledger, "an item could have moved but did not");
+            }
+            prop_assert!(steps < 300_000, "the run does not end: {:#?}", self.driver.schedule);
+        }
+        Ok(resizes)
+    }
+
     fn assert_within_limits(&mut self) {
         let schedule = &self.driver.schedule;
         assert_eq!(schedule.budget.held(), schedule.bytes_by_node().sum::<u64>());
@@ -122,14 +161,7 @@ fn random_changes_of_settings_neither_block_a_run_nor_lose_a_sample() {
     let inputs = (any_pipeline(), epochs, budget, failing, stop, choices);
     let outcome = runner.run(&inputs, |(pipeline, epochs, budget, failing, stop, choices)| {
         let (chunks, stream) = data(&epochs);
-        let (mut shape, expected) = match pipeline {
-            Stages::Routed(parts) => {
-                let mut flat = Flat::default();
-                let tree = flat.list(&parts, false);
-                (flat.shape(2, budget), Some(expected(&tree, stream)))
-            }
-            Stages::Chain(stages) => (ChainShape { buffer_bytes: budget, ..shape(stages, 2) }, None),
-        };
+        let (mut shape, expected) = pipeline.shape(budget, stream);
         let count = shape.stages.len().max(1);
         if let Some((stage, is_limit)) = failing
             && let Some(stage) = shape.stages.get_mut(stage % count)
@@ -145,23 +177,7 @@ fn random_changes_of_settings_neither_block_a_run_nor_lose_a_sample() {
         };
         let collects = shape.stages.iter().any(collects);
         let mut run = Resized::new(Driver::new(shape, chunks, 3));
-        let mut steps = 0;
-        while !run.driver.schedule.is_over() && stop != Some(steps) {
-            let choice = choices[steps % choices.len()].wrapping_add(steps);
-            if choice.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 63 == 0 {
-                run.resize(choice);
-                resizes.set(resizes.get() + 1);
-            }
-            run.step(choice);
-            steps += 1;
-            if steps % 7 == 0 {
-                let ledger = run.driver.ledger();
-                prop_assert!(ledger.balanced, "{ledger:#?}");
-                run.driver.settle_all_nodes();
-                prop_assert_eq!(run.driver.ledger(), ledger, "an item could have moved but did not");
-            }
-            prop_assert!(steps < 300_000, "the run does not end: {:#?}", run.driver.schedule);
-        }
+        resizes.set(resizes.get() + run.drive(&choices, stop)?);
         let stopped = !run.driver.schedule.is_over();
         run.driver.schedule.stop();
         let ledger = run.driver.ledger();
@@ -180,11 +196,7 @@ fn random_changes_of_settings_neither_block_a_run_nor_lose_a_sample() {
             None => {
                 prop_assert_eq!((ledger.total.left, run.driver.schedule.budget.held()), (0, 0));
                 if let Some(expected) = expected.filter(|_| !collects) {
-                    let expected = expected.into_iter().filter_map(|mark| match mark {
-                        Mark::Item(item) => Some(item),
-                        Mark::EpochEnd => None,
-                    });
-                    let (mut expected, mut found) = (keys(expected.collect()), keys(run.driver.delivered));
+                    let (mut expected, mut found) = (keys(expected), keys(run.driver.delivered));
                     if !run
                         .driver
                         .rule
