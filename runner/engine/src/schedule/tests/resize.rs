@@ -93,7 +93,7 @@ impl Resized {
                 let position = place % rules.len();
                 let can_change = matches!(
                     rules[position],
-                    StageRule::Pipe { runs_on: RunsOn::Tasks | RunsOn::AnyThread, .. }
+                    StageRule::Op(PipeRule { runs_on: RunsOn::Tasks | RunsOn::AnyThread, .. })
                 );
                 let id = (position + 1).to_string();
                 let outcome = schedule.resize(Resize::Concurrency(&id, tasks(value)), now);
@@ -172,7 +172,7 @@ fn random_changes_of_settings_neither_block_a_run_nor_lose_a_sample() {
         let collects = |stage: &StageShape| {
             matches!(
                 stage.rule,
-                StageRule::Aggregate { .. } | StageRule::Pipe { runs_on: RunsOn::OneThread(_), .. }
+                StageRule::Aggregate(_) | StageRule::Op(PipeRule { runs_on: RunsOn::OneThread(_), .. })
             )
         };
         let collects = shape.stages.iter().any(collects);
@@ -201,7 +201,7 @@ fn random_changes_of_settings_neither_block_a_run_nor_lose_a_sample() {
                         .driver
                         .rule
                         .iter()
-                        .all(|rule| matches!(rule, StageRule::Pipe { order: Order::Input, .. }))
+                        .all(|rule| matches!(rule, StageRule::Op(PipeRule { order: Order::Input, .. })))
                     {
                         expected.sort_unstable();
                         found.sort_unstable();
@@ -286,7 +286,7 @@ fn workers_above_their_number_take_only_the_jobs_that_are_bound_to_them() {
 
 #[test]
 fn only_the_concurrency_of_stages_with_several_tasks_changes() {
-    let aggregate = stage(1, 2, StageRule::Aggregate { size: 2, drop_last: false });
+    let aggregate = stage(1, 2, StageRule::Aggregate(AggregatePlan { size: 2, drop_last: false }));
     let stateful = stage(2, 2, pipe(1, Order::Input, RunsOn::OneThread(0)));
     let mut schedule = Schedule::new(shape(vec![aggregate, stateful], 2), Tick::ZERO);
     let mut resize = |change| schedule.resize(change, Tick::ZERO).map_err(|fault| fault.to_string());
