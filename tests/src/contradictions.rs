@@ -98,7 +98,8 @@ impl Figures<'_> {
         found.unless(kind != VerdictKind::Consumer || wait < WAITS, || {
             format!("the consumer waits {wait} and is named")
         });
-        found.unless(kind == VerdictKind::Consumer || wait >= WAITS, || {
+        let is_none_named = matches!(kind, VerdictKind::Consumer | VerdictKind::NothingWaits);
+        found.unless(is_none_named || wait >= WAITS, || {
             format!("the consumer waits only {wait}")
         });
         let answer = match kind {
