@@ -99,9 +99,7 @@ impl Figures<'_> {
             format!("the consumer waits {wait} and is named")
         });
         let is_none_named = matches!(kind, VerdictKind::Consumer | VerdictKind::NothingWaits);
-        found.unless(is_none_named || wait >= WAITS, || {
-            format!("the consumer waits only {wait}")
-        });
+        found.unless(is_none_named || wait >= WAITS, || format!("the consumer waits only {wait}"));
         let answer = match kind {
             VerdictKind::Consumer => Answer::No,
             VerdictKind::NothingWaits => Answer::NothingWaits,

@@ -12,7 +12,7 @@ use penstock_types::plan::{
 };
 use penstock_types::policy::OnError;
 use penstock_types::resume::StartPoint;
-use penstock_types::spec::{MixPart, Source, Spec};
+use penstock_types::spec::{By, MixPart, Source, Spec};
 use penstock_wasm::Module;
 use tokio::runtime::Handle;
 
@@ -204,43 +204,20 @@ fn check_keys_of(
         let keys = expand(pattern).map_err(|fault| fault.to_string())?;
         keys.first().map_or(Ok(()), |first| key(first))
     };
-    match source {
-        Source::List(list) => {
-            check(place.key("prefix"), prefix(&list.prefix));
-            let labels = list.labels.iter();
-            labels.for_each(|labels| check(place.key("labels").key("key"), key(labels.key.as_str())));
+    let rules = source.rules();
+    for (name, part) in rules.parts().into_iter().flatten() {
+        check_keys_of(&part.source, stores, &MixPart::place(name, &part.source, place), check);
+    }
+    for by in rules.place().into_iter().flat_map(|own| own.by) {
+        match by {
+            By::Key(text) => check(place.key("key"), key(text.as_str())),
+            By::Shards(text) => check(place.key("shards"), pattern(text.as_str())),
+            By::Prefix(text, _) => check(place.key("prefix"), prefix(text)),
+            By::Index(text) => check(place.key("index"), key(text.as_str())),
         }
-        Source::Index(index) => {
-            index.index.iter().for_each(|index| check(place.key("index"), key(index.as_str())));
-        }
-        Source::Records(_) | Source::Csv(_) | Source::Tsv(_) => {
-            let Some(objects) = source.records() else { return };
-            objects.key.iter().for_each(|text| check(place.key("key"), key(text.as_str())));
-            objects.prefix.iter().for_each(|text| check(place.key("prefix"), prefix(text)));
-            objects.shards.iter().for_each(|text| check(place.key("shards"), pattern(text.as_str())));
-        }
-        Source::Range(_) => {}
-        Source::Tar(tar) => {
-            tar.index.iter().for_each(|index| check(place.key("index"), key(index.as_str())));
-            tar.prefix.iter().for_each(|text| check(place.key("prefix"), prefix(text)));
-            tar.shards.iter().for_each(|text| check(place.key("shards"), pattern(text.as_str())));
-        }
-        Source::Parquet(parquet) => {
-            parquet.prefix.iter().for_each(|text| check(place.key("prefix"), prefix(text)));
-            parquet.shards.iter().for_each(|text| check(place.key("shards"), pattern(text.as_str())));
-        }
-        Source::Tfrecord(source) => {
-            source.index.iter().for_each(|index| check(place.key("index"), key(index.as_str())));
-            source.prefix.iter().for_each(|text| check(place.key("prefix"), prefix(text)));
-            source.shards.iter().for_each(|text| check(place.key("shards"), pattern(text.as_str())));
-        }
-        Source::Mds(source) => check(place.key("prefix"), prefix(&source.prefix)),
-        Source::Mix(mix) => {
-            for (name, MixPart { source, .. }) in &mix.sources {
-                let place = place.key("sources").key(name.as_str()).key("source").key(source.kind());
-                check_keys_of(source, stores, &place, check);
-            }
-        }
+    }
+    if let Some(labels) = rules.labels() {
+        check(place.key("labels").key("key"), key(labels.key.as_str()));
     }
 }
 

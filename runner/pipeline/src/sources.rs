@@ -21,11 +21,13 @@ use penstock_formats::{
     Classes, Damage, IndexFrom, LabelTable, Labelling, RECORD_CURES, RecordFormat, RecordSource, SAMPLE_KEY,
     Selection, Shards, SharedClasses, expand, labelled_samples, record_samples,
 };
-use penstock_storage::{AHEAD_BYTES, ListSource as StreamedList, Wanted, index_samples, list_samples};
+use penstock_storage::{
+    AHEAD_BYTES, BoundedStore, ListSource as StreamedList, Wanted, index_samples, list_samples,
+};
 use penstock_types::data_set::{DataFields, FieldType};
 use penstock_types::spec::{
-    self, ColumnType, LabelOrigin, ListSource, MdsSource, MixSource, ObjectKey, OnDamage, RecordDecoding,
-    RecordForm, RecordsSource, Suffix, TableSource, TarSource, TfrecordSource, WhenMissing,
+    self, By, ColumnType, LabelOrigin, ListSource, MdsSource, MixSource, ObjectKey, OnDamage, RecordDecoding,
+    RecordForm, Records, SourceSettings, TarSource, TfrecordSource, WhenMissing,
 };
 use penstock_types::traversal::{Traversal, TraversalSettings};
 
@@ -64,7 +66,7 @@ impl Prepared {
             spec::Source::Tar(tar) if tar.index.is_none() => {
                 let (store, selection) = (self.store(tar.store.as_str()), selection(tar));
                 Box::new(
-                    tar_stream(store, self.shards(tar, &name), selection, traversal, most_bytes)
+                    tar_stream(store, self.objects(&source.spec, &name), selection, traversal, most_bytes)
                         .with(self.typing(&source.spec, &name), self.damage(&source.spec, &name))
                         .from(self.start.clone()),
                 )
@@ -72,7 +74,7 @@ impl Prepared {
             spec @ spec::Source::Tfrecord(source) if source.index.is_none() => {
                 let (store, fields) = (self.store(source.store.as_str()), record_fields(source));
                 Box::new(
-                    tfrecord_stream(store, self.files(source, &name), fields, traversal, most_bytes)
+                    tfrecord_stream(store, self.objects(spec, &name), fields, traversal, most_bytes)
                         .with(self.typing(spec, &name), self.damage(spec, &name))
                         .from(self.start.clone()),
                 )
@@ -144,17 +146,15 @@ impl Prepared {
                 };
                 index_samples(store, index, most_bytes)
             }
-            spec::Source::Records(RecordsSource { store, .. })
-            | spec::Source::Csv(TableSource { store, .. })
-            | spec::Source::Tsv(TableSource { store, .. }) => {
-                let (objects, format) = self.objects(source, name);
-                record_samples(self.store(store.as_str()), objects, format, most_bytes)
+            spec::Source::Records(_) | spec::Source::Csv(_) | spec::Source::Tsv(_) => {
+                let (objects, format) = self.recorded(source, name);
+                record_samples(self.store_of(source), objects, format, most_bytes)
             }
             spec::Source::Range(range) => {
                 std::future::ready(Ok(Arc::new(RangeSamples(range.count)) as _)).boxed()
             }
             spec::Source::Tar(tar) => {
-                let index = index_from(tar.index.as_ref(), || self.shards(tar, name));
+                let index = index_from(tar.index.as_ref(), || self.objects(source, name));
                 tar_samples(self.store(tar.store.as_str()), index, selection(tar), damage, most_bytes)
             }
             spec::Source::Parquet(parquet) => {
@@ -167,18 +167,9 @@ impl Prepared {
                 let fields =
                     columns.iter().map(|column| (column.clone(), column.clone())).chain(fields).collect();
                 let query = Query { fields, key: sample_key.clone(), filter: filter.clone(), nan };
-                let files = self.listed(
-                    Listed::of(
-                        parquet.shards.as_ref(),
-                        parquet.prefix.as_deref(),
-                        Suffix::One(".parquet".to_owned()),
-                    ),
-                    source,
-                    name,
-                );
                 parquet_samples(
                     self.store(parquet.store.as_str()),
-                    files,
+                    self.objects(source, name),
                     query,
                     *shuffle,
                     *window,
@@ -186,10 +177,10 @@ impl Prepared {
                     most_bytes,
                 )
             }
-            spec::Source::Tfrecord(source) => {
-                let index = index_from(source.index.as_ref(), || self.files(source, name));
-                let store = self.store(source.store.as_str());
-                tfrecord_samples(store, index, record_fields(source), damage, most_bytes)
+            spec::Source::Tfrecord(files) => {
+                let index = index_from(files.index.as_ref(), || self.objects(source, name));
+                let store = self.store(files.store.as_str());
+                tfrecord_samples(store, index, record_fields(files), damage, most_bytes)
             }
             spec::Source::Mds(source) => {
                 let store = self.store(source.store.as_str());
@@ -284,6 +275,12 @@ impl Prepared {
         (Classes::Shared(shared), undrawn)
     }
 
+    /// Store of the objects of a source.
+    fn store_of(&self, source: &spec::Source) -> BoundedStore {
+        let store = source.store().expect("the source reads objects of one store");
+        self.store(store.as_str())
+    }
+
     /// Part of the memory budget that the source may keep, in bytes.
     fn source_bytes(&self) -> u64 {
         self.plan.buffer_bytes / SOURCE_SHARE
@@ -291,10 +288,15 @@ impl Prepared {
 
     /// Records of a source in their order.
     fn records(&self, source: &spec::Source) -> RecordSource {
-        let store = source.store().map(|name| self.store(name.as_str())).expect("records lie in a store");
         let name = self.plan.source.id.to_string();
-        let (objects, format) = self.objects(source, &name);
-        RecordSource::new(store, objects, format, self.plan.source.traversal, self.typing(source, &name))
+        let (objects, format) = self.recorded(source, &name);
+        RecordSource::new(
+            self.store_of(source),
+            objects,
+            format,
+            self.plan.source.traversal,
+            self.typing(source, &name),
+        )
     }
 
     /// Counts the samples of all epochs, which requires a listing of all keys or a pass over all records. `None` if the epochs
@@ -309,9 +311,8 @@ impl Prepared {
             source @ (spec::Source::Records(_) | spec::Source::Csv(_) | spec::Source::Tsv(_)) => {
                 return of(self.records(source).within(self.source_bytes()).count().await?);
             }
-            spec::Source::Tfrecord(source) if source.index.is_none() => {
-                let store = self.store(source.store.as_str());
-                return of(count_records(&store, &self.files(source, &name)).await?);
+            source @ spec::Source::Tfrecord(files) if files.index.is_none() => {
+                return of(count_records(&self.store_of(source), &self.objects(source, &name)).await?);
             }
             spec::Source::Range(_) => self.source(),
             source => Box::new(self.numbered(source, traversal)),
@@ -322,25 +323,12 @@ impl Prepared {
     }
 }
 
-/// Settings of the shards or objects that a source names.
-struct Listed<'a> {
-    pattern: Option<&'a ObjectKey>,
-    prefix: Option<&'a str>,
-    suffix: Suffix,
-}
-
-impl<'a> Listed<'a> {
-    fn of(pattern: Option<&'a ObjectKey>, prefix: Option<&'a str>, suffix: Suffix) -> Self {
-        Self { pattern, prefix, suffix }
-    }
-}
-
 impl Prepared {
     /// True if damage is left out of a source that several ranks share.
     fn is_dealt_without_damage(&self) -> bool {
         let source = &self.plan.source;
         let is_dealt = source.traversal.shard.is_some_and(|shard| shard.world.get() > 1);
-        is_dealt && source.spec.on_damage() == OnDamage::Skip
+        is_dealt && source.spec.rules().settings().on_damage == OnDamage::Skip
     }
 
     /// True if an earlier run has left positions to this rank that are not in the order of the source.
@@ -352,7 +340,7 @@ impl Prepared {
 
     /// Handling of damage in the source with this name.
     fn damage(&self, source: &spec::Source, name: &str) -> Damage {
-        Damage { policy: source.on_damage(), notes: self.found.notes(name), is_chosen: true }
+        Damage { policy: source.rules().settings().on_damage, notes: self.found.notes(name), is_chosen: true }
     }
 
     /// Settings of the types of the source with this name.
@@ -384,7 +372,7 @@ impl Prepared {
             }
         };
         Typing {
-            missing: source.missing().cloned().unwrap_or_default(),
+            missing: source.rules().settings().missing.cloned().unwrap_or_default(),
             earlier: self.start.as_ref().and_then(|start| start.fields().get(name).cloned()),
             declared,
             kind_of,
@@ -394,62 +382,33 @@ impl Prepared {
         }
     }
 
-    /// Shards or objects of the source with this name.
-    fn listed(
-        &self,
-        Listed { pattern, prefix, suffix }: Listed<'_>,
-        source: &spec::Source,
-        name: &str,
-    ) -> Shards {
-        match pattern {
-            Some(pattern) => {
+    /// Objects of the source with this name, which the document names without an index.
+    fn objects(&self, source: &spec::Source, name: &str) -> Shards {
+        let rules = source.rules();
+        let by = rules.place().and_then(|place| place.by.into_iter().next());
+        match by.expect("a plan's source names its objects") {
+            By::Key(key) => Shards::Keys(vec![Arc::from(key.as_str())]),
+            By::Shards(pattern) | By::Index(pattern) => {
                 Shards::Keys(expand(pattern.as_str()).expect("a prepared plan's pattern was checked"))
             }
-            None => {
-                let (hidden, links) = source.listing();
-                let notes = self.found.notes(name);
-                let prefix = prefix.unwrap_or_default().to_owned();
-                Shards::Listed(Wanted { prefix, suffix, hidden, links, notes, except: None })
+            By::Prefix(prefix, suffix) => {
+                let SourceSettings { hidden, links, .. } = rules.settings();
+                let (prefix, notes) = (prefix.to_owned(), self.found.notes(name));
+                let wanted = Wanted { prefix, suffix, hidden, links, notes, except: None };
+                match source {
+                    spec::Source::Tfrecord(_) => Shards::TfrecordFiles(wanted),
+                    _ => Shards::Listed(wanted),
+                }
             }
-        }
-    }
-
-    /// Shards that a document names without an index.
-    fn shards(&self, tar: &TarSource, name: &str) -> Shards {
-        let listed = Listed::of(tar.shards.as_ref(), tar.prefix.as_deref(), Suffix::of_tar());
-        self.listed(listed, &spec::Source::Tar(tar.clone()), name)
-    }
-
-    /// TFRecord files that a document names without an index.
-    fn files(&self, source: &TfrecordSource, name: &str) -> Shards {
-        let listed = Listed::of(source.shards.as_ref(), source.prefix.as_deref(), Suffix::default());
-        match self.listed(listed, &spec::Source::Tfrecord(source.clone()), name) {
-            Shards::Listed(wanted) => Shards::TfrecordFiles(wanted),
-            keys => keys,
         }
     }
 
     /// Objects of a source that reads records, and their format.
-    fn objects(&self, source: &spec::Source, name: &str) -> (Shards, RecordFormat) {
-        let objects = source.records().expect("the source reads records");
-        let (key, types) = match source {
-            spec::Source::Records(RecordsSource { sample_key, types, .. }) => {
-                (sample_key.as_deref(), types.clone())
-            }
-            spec::Source::Csv(table) | spec::Source::Tsv(table) => {
-                (table.sample_key.as_deref(), table.types.clone())
-            }
-            _ => unreachable!("other sources read no records"),
-        };
-        let format = format(objects.form, types).with_key(key).with_damage(self.damage(source, name));
-        match objects.key {
-            Some(key) => (Shards::Keys(vec![Arc::from(key.as_str())]), format),
-            None => {
-                let listed =
-                    Listed { pattern: objects.shards, prefix: objects.prefix, suffix: objects.suffix() };
-                (self.listed(listed, source, name), format.of_several())
-            }
-        }
+    fn recorded(&self, source: &spec::Source, name: &str) -> (Shards, RecordFormat) {
+        let Records { form, sample_key, types } = source.rules().records().expect("the source reads records");
+        let format = format(form, types.clone()).with_key(sample_key).with_damage(self.damage(source, name));
+        let is_one = source.rules().place().is_some_and(|place| matches!(place.by[..], [By::Key(_)]));
+        (self.objects(source, name), if is_one { format } else { format.of_several() })
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use penstock_types::data_set::DataFields;
 use penstock_types::fault::listed;
-use penstock_types::plan::{Fields, Plan, StageKind};
+use penstock_types::plan::{Plan, StageKind};
 use serde_json::{Map, Value};
 
 /// Module whose ops change the field `image` alone.
@@ -59,7 +59,7 @@ pub(crate) fn spatial_warnings(plan: &Plan, fields: Option<&DataFields>) -> Vec<
     if stages.peek().is_none() {
         return Vec::new();
     }
-    let written = Fields::of_source(&plan.source.spec);
+    let written = plan.source.spec.rules().fields();
     let known = fields.iter().flat_map(|fields| fields.fields.iter().map(|field| &*field.name));
     let places: BTreeSet<&str> = written.names().chain(known).filter(|name| is_place(name)).collect();
     if places.is_empty() {

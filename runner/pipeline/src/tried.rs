@@ -110,7 +110,11 @@ impl Prepared {
 
     /// Opens each source of a mixture.
     async fn look_at_parts(&self, mix: &MixSource) -> Result<TriedSource, SourceFault> {
-        if mix.sources.values().any(|part| part.source.missing().is_some_and(|missing| !missing.is_empty())) {
+        if mix
+            .sources
+            .values()
+            .any(|part| part.source.rules().settings().missing.is_some_and(|missing| !missing.is_empty()))
+        {
             // A source may fill in the fields of another one, so that they are opened together, as in a run.
             let own = self.apart();
             own.source().next().await?;

@@ -19,6 +19,7 @@ pub mod resume;
 pub mod routes;
 pub mod run;
 pub mod series;
+pub mod sources;
 pub mod spec;
 pub mod stats;
 pub mod tags;

@@ -9,7 +9,6 @@ mod items;
 mod known;
 mod recipe;
 mod route;
-mod sources;
 #[cfg(test)]
 mod tests;
 
@@ -27,7 +26,7 @@ use crate::spec::{Route, Source};
 use crate::traversal::TraversalSettings;
 
 pub use self::check::{Draft, LEAST_SAMPLE_BYTES};
-pub(crate) use self::faults::Faults;
+pub use self::faults::Faults;
 pub(crate) use self::fields::Missing;
 pub use self::fields::{BYTES_FIELD, Fields, LABEL_FIELD};
 pub use self::flow::{Epoch, Flow, Unit};

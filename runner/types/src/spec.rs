@@ -9,7 +9,6 @@ mod reader;
 mod reading;
 mod route;
 mod set;
-mod source;
 mod table;
 
 #[cfg(test)]
@@ -31,13 +30,8 @@ pub use read::{read_all, read_value};
 pub use reading::{FillValue, Links, OnDamage, Suffix, SuffixOf, WhenMissing};
 pub use route::MAX_ROUTE_DEPTH;
 pub use set::{parse_setting, set};
-pub use source::{
-    ColumnType, ComparedValue, Comparison, IndexSource, KeyPart, LabelOrigin, LabelTable, ListSource,
-    MdsSource, Missing, MixPart, MixSource, Operator, ParquetSource, RangeSource, RecordDecoding, RecordForm,
-    RecordObjects, RecordsSource, Source, TableSource, TarSource, TfrecordSource,
-};
-pub(crate) use table::is_double_quote;
 pub use table::{TableForm, TextEncoding};
+pub(crate) use table::{double_quote, is_double_quote};
 
 pub use crate::fault::MAX_FAULTS;
 pub use crate::kinds::{
@@ -45,6 +39,12 @@ pub use crate::kinds::{
     SleepShape, Stage, Transfer, Wasm,
 };
 use crate::policy::FailureLimit;
+pub use crate::sources::{
+    By, ColumnType, ComparedValue, Comparison, IndexSource, KeyPart, LabelOrigin, LabelTable, ListSource,
+    MdsSource, Missing, MixPart, MixSource, Operator, ParquetSource, Place, RangeSource, RecordDecoding,
+    RecordForm, Records, RecordsSource, Source, SourceRules, SourceSettings, Table, TableSource, TarSource,
+    TfrecordSource,
+};
 
 /// Maximum number of stages of one pipeline.
 pub const MAX_STAGES: usize = 256;

@@ -37,7 +37,7 @@ impl Plan {
 
     /// Same as [`Plan::check`], but returns the plan even if there are faults, for callers with further checks.
     pub fn draft(spec: &Spec, known: Known<'_>) -> Draft {
-        let fields = known.fields.clone().unwrap_or_else(|| Fields::of_source(&spec.source));
+        let fields = known.fields.clone().unwrap_or_else(|| spec.source.rules().fields());
         let host_reader = match &spec.consumer {
             Consumer::Files(_) => Some("files"),
             Consumer::Stream(_) => Some("stream"),
@@ -212,10 +212,10 @@ impl Check<'_> {
         if let Some(Err(fault)) = traversal.shard.map(|shard| shard.check()) {
             self.faults.push(SpecFault::new(place.key("shard").key("rank"), fault.to_string()));
         }
-        self.faults.reads(&spec.source, &place);
-        let flow = Flow::of_source(spec.source.samples(traversal));
+        spec.source.check(&mut self.faults, &place);
+        let flow = Flow::of_source(spec.source.rules().samples(traversal));
         let mut source = spec.source.clone();
-        self.faults.endings(&mut source, &place);
+        source.resolve_endings(&mut self.faults, &place);
         let (id, spec, queue) = (StageId::new(0, "src"), source, Capacity::default());
         SourcePlan { id, spec, traversal, queue, flow }
     }

@@ -5,9 +5,6 @@ use crate::amount::{count, percent, plural};
 use crate::fault::listed;
 use crate::kinds::Work;
 use crate::policy::{Capacity, FailureLimit, OnError, Order, USUAL_NEEDS_SAMPLES, USUAL_RATE};
-use crate::spec::{
-    LabelOrigin, Missing, ParquetSource, RecordForm, RecordObjects, RecordsSource, Source, TableSource,
-};
 use crate::text::shown;
 use crate::traversal::{Shard, Uneven};
 
@@ -15,7 +12,7 @@ impl Plan {
     /// Describes the pipeline: each part in order with its settings, then the queue behind it, with the items of an epoch in
     /// which no sample fails, is dropped or fans out. The last line names the fields of the samples that come out.
     pub fn explain(&self) -> String {
-        let mut flow = Flow::of_source(self.source.spec.samples(self.source.traversal));
+        let mut flow = Flow::of_source(self.source.spec.rules().samples(self.source.traversal));
         let flows = self.flows(flow);
         let mut lines = vec![self.source.in_words()];
         lines.extend(self.source.share_in_words());
@@ -85,163 +82,10 @@ impl Plan {
     }
 }
 
-impl Source {
-    fn in_words(&self) -> String {
-        match self {
-            Source::List(list) => {
-                let prefix =
-                    (!list.prefix.is_empty()).then(|| format!(" starting with `{}`", shown(&list.prefix)));
-                let suffix = (!list.suffix.is_all()).then(|| format!(" ending with {}", list.suffix));
-                let ends: Vec<String> = prefix.into_iter().chain(suffix).collect();
-                let label = match (list.label, &list.classes) {
-                    (Some(LabelOrigin::Folder), None) => {
-                        ", labelled by folder (a bucket shows no class without keys; `classes` names those, too)".to_owned()
-                    }
-                    (Some(LabelOrigin::Folder), Some(classes)) => {
-                        let noun = if classes.len() == 1 { "class" } else { "classes" };
-                        format!(", labelled by folder with {} named {noun}", classes.len())
-                    }
-                    (None, _) => String::new(),
-                };
-                let labels = list.labels.as_ref().map(|labels| {
-                    let missing = match labels.missing {
-                        Missing::Fail => "",
-                        Missing::Skip => ", without the keys that are not in it",
-                    };
-                    format!(", with the fields in `{}`{missing}", labels.key)
-                });
-                let labels = labels.unwrap_or_default();
-                format!(
-                    "one sample for each key of the store `{}`{}{label}{labels}",
-                    list.store,
-                    ends.join(" and")
-                )
-            }
-            Source::Index(index) => {
-                let named = match &index.index {
-                    Some(key) => format!("the index `{}`", key.as_str()),
-                    None => "the configured index".to_owned(),
-                };
-                format!("one sample for each key in {named} of the store `{}`", index.store)
-            }
-            Source::Range(range) => format!("{}, numbered from 0", plural(range.count, "sample")),
-            Source::Records(RecordsSource { store, .. })
-            | Source::Csv(TableSource { store, .. })
-            | Source::Tsv(TableSource { store, .. }) => {
-                let (record, objects) = self.records().map(|objects| objects.in_words()).unwrap_or_default();
-                format!("one sample for each {record} of {objects} in the store `{store}`")
-            }
-            Source::Tar(tar) => {
-                let shards = match (&tar.index, &tar.shards, &tar.prefix) {
-                    (Some(index), ..) => format!("the shards of the index `{}`", index.as_str()),
-                    (_, Some(shards), _) => format!("the shards `{}`", shards.as_str()),
-                    (_, _, prefix) => {
-                        format!(
-                            "the tar shards that start with `{}`",
-                            shown(prefix.as_deref().unwrap_or_default())
-                        )
-                    }
-                };
-                let order = match (tar.shuffle, tar.window, &tar.index) {
-                    (true, Some(window), _) => format!(", {window} shards mixed at a time"),
-                    (_, _, None) => ", in the order of the shards, since there is no index (a resumed run reads the samples before its place)".to_owned(),
-                    _ => String::new(),
-                };
-                format!("one sample for each key in {shards} of the store `{}`{order}", tar.store)
-            }
-            Source::Parquet(parquet) => parquet.in_words(),
-            Source::Tfrecord(source) => {
-                let files = match (&source.index, &source.shards, &source.prefix) {
-                    (Some(index), ..) => format!("the files of the index `{}`", index.as_str()),
-                    (_, Some(shards), _) => format!("the files `{}`", shown(shards.as_str())),
-                    (_, _, prefix) => {
-                        format!(
-                            "the TFRecord files that start with `{}`",
-                            shown(prefix.as_deref().unwrap_or_default())
-                        )
-                    }
-                };
-                let order = match (source.shuffle, source.window, &source.index) {
-                    (true, Some(window), _) => format!(", {window} files mixed at a time"),
-                    (_, _, None) => ", in the order of the files, since there is no index (a resumed run reads the samples before its place)".to_owned(),
-                    _ => String::new(),
-                };
-                format!("one sample for each record in {files} of the store `{}`{order}", source.store)
-            }
-            Source::Mds(source) => {
-                let folder = match source.prefix.as_str() {
-                    "" => String::new(),
-                    prefix => format!(" below `{}`", shown(prefix)),
-                };
-                let order = match (source.shuffle, source.window) {
-                    (true, Some(window)) => format!(", {window} shards mixed at a time"),
-                    _ => String::new(),
-                };
-                format!("the samples of the MDS shards{folder} in the store `{}`{order}", source.store)
-            }
-            Source::Mix(mix) => {
-                let weights: u64 = mix.sources.values().map(|part| u64::from(part.weight)).sum();
-                let parts = mix.sources.iter().map(|(name, part)| {
-                    let share = f64::from(part.weight) * 100.0 / weights.max(1) as f64;
-                    format!("{share:.1} % `{name}` ({})", part.source.in_words())
-                });
-                format!("a mixture of {}", parts.collect::<Vec<_>>().join(", "))
-            }
-        }
-    }
-}
-
-impl RecordObjects<'_> {
-    /// Words for a record and for the objects.
-    fn in_words(&self) -> (&'static str, String) {
-        let objects = match (self.key.or(self.shards), self.prefix) {
-            (Some(key), _) => format!("`{}`", key.as_str()),
-            (None, prefix) => {
-                let (prefix, suffix) = (shown(prefix.unwrap_or_default()), self.suffix());
-                format!("the objects that start with `{prefix}` and end with {suffix}")
-            }
-        };
-        let record = match self.form {
-            RecordForm::Lines => "line",
-            RecordForm::Rows(_) => "row",
-        };
-        (record, objects)
-    }
-}
-
-impl ParquetSource {
-    fn in_words(&self) -> String {
-        let files = match &self.shards {
-            Some(shards) => format!("the files `{}`", shown(shards.as_str())),
-            None => format!(
-                "the Parquet files that start with `{}`",
-                shown(self.prefix.as_deref().unwrap_or_default())
-            ),
-        };
-        let selected = match self.filter.len() {
-            0 => String::new(),
-            count => format!(
-                " that meets {}, found by a pass over the compared columns before the first sample (1 bit kept for each row)",
-                plural(count as u64, "comparison")
-            ),
-        };
-        let order = match (self.shuffle, self.window) {
-            (true, Some(window)) => format!(", {window} row groups mixed at a time, which are in memory together"),
-            (true, None) => {
-                ", all row groups mixed, of which one is read for nearly each sample unless all fit into half of a source's memory"
-                    .to_owned()
-            }
-            (false, _) => String::new(),
-        };
-        format!("one sample for each row of {files} of the store `{}`{selected}{order}", self.store)
-    }
-}
-
 impl SourcePlan {
     /// Fields that only some sources of a mixture have.
     fn partial_fields_in_words(&self) -> Option<String> {
-        let Source::Mix(mix) = &self.spec else { return None };
-        let fields = Fields::partial(mix).into_iter().map(|(field, sources)| {
+        let fields = Fields::partial(self.spec.rules().parts()?).into_iter().map(|(field, sources)| {
             let sources = listed(sources.iter().map(|name| name.as_str()));
             format!("`{}` from {sources}", shown(&field))
         });
@@ -250,7 +94,7 @@ impl SourcePlan {
     }
 
     fn in_words(&self) -> String {
-        let mut words = self.spec.in_words();
+        let mut words = self.spec.rules().in_words();
         let visits = &self.traversal;
         if let Some(limit) = visits.limit {
             words += &format!(", {} at most", count(limit));

@@ -5,7 +5,8 @@ use crate::fault::{FaultKind, Pointer, SpecFault, listed, suggestion};
 use crate::spec::{ModuleRef, Name, STD_PREFIX};
 
 /// Faults found so far, and what is known of the names in the document.
-pub(crate) struct Faults<'a> {
+#[derive(Debug)]
+pub struct Faults<'a> {
     pub(crate) known: Known<'a>,
     pub(crate) found: Vec<SpecFault>,
     /// Store of the source, which a `fetch` without one of its own reads from.

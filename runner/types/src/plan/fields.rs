@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::fault::{listed, suggestion};
 use crate::manifest::{MAX_NAMED_FIELDS, Manifest, Mode, NamedFields};
-use crate::spec::{LabelOrigin, MixSource, Name, ParquetSource, RecordDecoding, Source};
+use crate::spec::{MixPart, Name};
 
 /// Name of the field that `fetch` reads objects into.
 pub const BYTES_FIELD: &str = "bytes";
@@ -46,49 +46,14 @@ pub(crate) struct Missing {
 impl Fields {
     /// Samples whose fields are all unknown.
     pub const UNKNOWN: Self = Self { named: BTreeMap::new(), others: Presence::Unknown };
-    const NONE: Self = Self { named: BTreeMap::new(), others: Presence::Absent(None) };
+    /// Samples without fields.
+    pub(crate) const NONE: Self = Self { named: BTreeMap::new(), others: Presence::Absent(None) };
 
-    /// Fields of a source's samples.
-    pub fn of_source(source: &Source) -> Self {
-        match source {
-            Source::List(list) => {
-                let others = if list.labels.is_some() { Presence::Unknown } else { Presence::Absent(None) };
-                let named = list.label.map(|LabelOrigin::Folder| (LABEL_FIELD.to_owned(), Presence::Present));
-                Self { named: named.into_iter().collect(), others }
-            }
-            Source::Index(_) | Source::Range(_) => Self::NONE,
-            // The columns of a table are known when it is read.
-            Source::Records(_) | Source::Csv(_) | Source::Tsv(_) => Self::UNKNOWN,
-            // A sample may lack any of its files.
-            Source::Tar(tar) if !tar.fields.is_empty() => {
-                let named = tar.fields.keys().map(|name| (name.to_string(), Presence::Unknown));
-                Self { named: named.collect(), ..Self::NONE }
-            }
-            // A sample lacks the fields whose values are nulls.
-            Source::Parquet(ParquetSource { columns, fields, .. })
-                if !columns.is_empty() || !fields.is_empty() =>
-            {
-                let names = columns.iter().cloned().chain(fields.keys().map(|name| name.to_string()));
-                Self { named: names.map(|name| (name, Presence::Unknown)).collect(), ..Self::NONE }
-            }
-            Source::Tfrecord(files) if files.decode == RecordDecoding::Bytes => {
-                Self { named: [(BYTES_FIELD.to_owned(), Presence::Present)].into(), ..Self::NONE }
-            }
-            // A record may lack any feature.
-            Source::Tfrecord(files) if !files.fields.is_empty() => {
-                let named = files.fields.keys().map(|name| (name.to_string(), Presence::Unknown));
-                Self { named: named.collect(), ..Self::NONE }
-            }
-            Source::Mds(shards) if !shards.fields.is_empty() => {
-                let named = shards.fields.keys().map(|name| (name.to_string(), Presence::Present));
-                Self { named: named.collect(), ..Self::NONE }
-            }
-            Source::Tar(_) | Source::Parquet(_) | Source::Tfrecord(_) | Source::Mds(_) => Self::UNKNOWN,
-            Source::Mix(mix) => {
-                let parts = mix.sources.values().filter(|part| part.weight > 0);
-                parts.map(|part| Self::of_source(&part.source)).reduce(Self::of_either).unwrap_or(Self::NONE)
-            }
-        }
+    /// Fields that a source with chosen fields may have, and no others; all are unknown if none is chosen.
+    pub(crate) fn chosen<'a>(names: impl IntoIterator<Item = &'a str>) -> Self {
+        let named: BTreeMap<_, _> =
+            names.into_iter().map(|name| (name.to_owned(), Presence::Unknown)).collect();
+        if named.is_empty() { Self::UNKNOWN } else { Self { named, ..Self::NONE } }
     }
 
     /// Names of the fields that samples may have, as far as they are known.
@@ -98,10 +63,10 @@ impl Fields {
     }
 
     /// Fields that samples of some sources of a mixture may have and those of others certainly lack, with the sources that may have it.
-    pub(super) fn partial(mix: &MixSource) -> Vec<(String, Vec<&Name>)> {
-        let drawn = mix.sources.iter().filter(|(_, part)| part.weight > 0);
+    pub(super) fn partial(sources: &BTreeMap<Name, MixPart>) -> Vec<(String, Vec<&Name>)> {
+        let drawn = sources.iter().filter(|(_, part)| part.weight > 0);
         let parts: Vec<(&Name, Self)> =
-            drawn.map(|(name, part)| (name, Self::of_source(&part.source))).collect();
+            drawn.map(|(name, part)| (name, part.source.rules().fields())).collect();
         let all: BTreeSet<&String> = parts.iter().flat_map(|(_, fields)| fields.named.keys()).collect();
         let having = |field: &String| {
             let having = parts.iter().filter(|(_, fields)| !fields.lacks(field));
@@ -111,7 +76,7 @@ impl Fields {
     }
 
     /// Fields of samples that have the fields of one or of the other.
-    pub(super) fn of_either(self, other: Self) -> Self {
+    pub(crate) fn of_either(self, other: Self) -> Self {
         let either =
             |one: &Presence, other: &Presence| if one == other { one.clone() } else { Presence::Unknown };
         let names: BTreeSet<&String> = self.named.keys().chain(other.named.keys()).collect();
@@ -236,6 +201,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::spec::Source;
 
     fn manifest(value: Value) -> Manifest {
         let mut whole = json!({ "name": "m", "version": "1.0.0" });
@@ -336,7 +302,8 @@ mod tests {
 
     #[test]
     fn records_and_columns_have_the_fields_that_the_document_names() {
-        let fields = |source: Value| Fields::of_source(&serde_json::from_value(source).unwrap()).explained();
+        let fields =
+            |source: Value| serde_json::from_value::<Source>(source).unwrap().rules().fields().explained();
         let of_records =
             |decode: &str| fields(json!({ "tfrecord": { "store": "s", "prefix": "", "decode": decode } }));
         assert_eq!(of_records("bytes"), "fields: `bytes`");
@@ -351,8 +318,8 @@ mod tests {
     #[test]
     fn fields_of_only_some_sources_of_a_mixture_are_named_with_these() {
         let partial = |sources: Value| {
-            let mix = serde_json::from_value(json!({ "sources": sources })).unwrap();
-            let partial = Fields::partial(&mix);
+            let sources = serde_json::from_value(sources).unwrap();
+            let partial = Fields::partial(&sources);
             partial
                 .into_iter()
                 .map(|(field, sources)| {

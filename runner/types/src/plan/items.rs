@@ -4,7 +4,6 @@ use super::flow::Flow;
 use super::{Plan, StagePlan};
 use crate::kinds::{Fails, StageKind};
 use crate::policy::OnError;
-use crate::spec::Source;
 use crate::traversal::Uneven;
 
 impl Plan {
@@ -30,7 +29,7 @@ impl Plan {
     pub fn is_even(&self) -> bool {
         let traversal = &self.source.traversal;
         let is_cut = traversal.shard.is_none_or(|shard| shard.uneven == Uneven::Drop);
-        let is_counted = matches!(self.source.spec, Source::List(_) | Source::Index(_) | Source::Range(_));
+        let is_counted = self.source.spec.rules().is_counted();
         let keeps_all = |stage: &StagePlan| {
             stage.kind.rules().keeps_count()
                 && (stage.fails == Fails::Nothing || stage.on_error == OnError::Fail)

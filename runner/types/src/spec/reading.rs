@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bounds::ModuleRef;
-use super::source::ColumnType;
 use crate::data_set::is_exact;
+use crate::sources::ColumnType;
 
 /// Handling of samples that lack a field of their data set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

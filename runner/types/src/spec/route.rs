@@ -1,8 +1,6 @@
 //! Walks the stages of a document, with those in routes.
 
-use super::reading::Suffix;
-use super::source::{ListSource, Source};
-use super::{ELSE, MAX_STAGES, ModuleRef, Route, Spec, Stage, Wasm};
+use super::{ELSE, MAX_STAGES, ModuleRef, Route, Source, Spec, Stage, Wasm};
 use crate::fault::{Pointer, SpecFault};
 
 /// Maximum number of routes around a stage.
@@ -23,15 +21,7 @@ impl Spec {
     /// Modules that the document names: those that it runs, and those whose files its source lists.
     pub fn named_modules(&self) -> Vec<&ModuleRef> {
         let mut found: Vec<&ModuleRef> = self.modules().into_iter().map(|wasm| &wasm.module).collect();
-        let sources: Vec<&Source> = match &self.source {
-            Source::Mix(mix) => mix.sources.values().map(|part| &part.source).collect(),
-            source => vec![source],
-        };
-        for source in sources {
-            if let Source::List(ListSource { suffix: Suffix::Of(suffix), .. }) = source {
-                found.push(&suffix.of);
-            }
-        }
+        found.extend(self.source.parts().into_iter().filter_map(Source::lists_files_of));
         found
     }
 

@@ -75,7 +75,7 @@ impl TableCharacter {
 }
 
 /// The usual quote.
-pub(super) fn double_quote() -> Option<TableCharacter> {
+pub(crate) fn double_quote() -> Option<TableCharacter> {
     TableCharacter::new("\"")
 }
 

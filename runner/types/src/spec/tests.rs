@@ -602,7 +602,7 @@ fn source() -> impl Strategy<Value = Source> {
         (Some(store), index, _, Some(1)) => {
             Source::Index(IndexSource { store, index: ObjectKey::new(index), shuffle, shard, epochs, limit })
         }
-        (Some(store), shards, suffix, Some(2)) => Source::Tsv(TableSource {
+        (Some(store), shards, suffix, Some(2)) => Source::Tsv(Table(TableSource {
             store,
             key: None,
             shards: ObjectKey::new(shards),
@@ -621,7 +621,7 @@ fn source() -> impl Strategy<Value = Source> {
             shard,
             epochs,
             limit,
-        }),
+        })),
         (Some(store), key, _, Some(_)) => Source::Records(RecordsSource {
             store,
             key: ObjectKey::new(key),

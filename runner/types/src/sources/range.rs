@@ -1,0 +1,38 @@
+use super::rules::SourceRules;
+use super::settings::{SourceSettings, source};
+use crate::amount::plural;
+use crate::fault::Pointer;
+use crate::plan::{Faults, Fields};
+use crate::traversal::{Traversal, TraversalSettings};
+
+source! {
+    /// Produces samples numbered from 0, without fields.
+    RangeSource {
+        /// Number of samples in one epoch.
+        count: u64,
+    }
+}
+
+impl SourceRules for RangeSource {
+    fn settings(&self) -> SourceSettings<'_> {
+        self.all_settings()
+    }
+
+    fn samples(&self, traversal: TraversalSettings) -> Option<u64> {
+        Traversal::new(self.count, traversal).ok().map(|all| all.len_per_epoch())
+    }
+
+    fn is_counted(&self) -> bool {
+        true
+    }
+
+    fn fields(&self) -> Fields {
+        Fields::NONE
+    }
+
+    fn check(&self, _faults: &mut Faults<'_>, _place: &Pointer) {}
+
+    fn in_words(&self) -> String {
+        format!("{}, numbered from 0", plural(self.count, "sample"))
+    }
+}

@@ -1,0 +1,125 @@
+//! The rules of a source, whatever its kind: callers ask for these properties instead of naming kinds.
+
+use std::collections::BTreeMap;
+
+use super::list::LabelTable;
+use super::mix::MixPart;
+use super::settings::{Place, SourceSettings};
+use super::table::{ColumnType, RecordForm};
+use crate::fault::Pointer;
+use crate::plan::{Faults, Fields};
+use crate::spec::Name;
+use crate::traversal::TraversalSettings;
+
+/// Rules of a source as written in a document. They are asked when a document is checked, prepared or explained, never per sample.
+pub trait SourceRules {
+    /// Settings that sources share.
+    fn settings(&self) -> SourceSettings<'_>;
+
+    /// Objects that it reads, if it reads objects itself.
+    fn place(&self) -> Option<Place<'_>> {
+        None
+    }
+
+    /// Form of the records in its objects, if it reads records.
+    fn records(&self) -> Option<Records<'_>> {
+        None
+    }
+
+    /// Table whose fields are added to its samples.
+    fn labels(&self) -> Option<&LabelTable> {
+        None
+    }
+
+    /// Names of its classes, if the document names them.
+    fn classes(&self) -> Option<&Vec<String>> {
+        None
+    }
+
+    /// Types of fields in the document.
+    fn types(&self) -> Option<&BTreeMap<String, ColumnType>> {
+        None
+    }
+
+    /// Sources that it mixes.
+    fn parts(&self) -> Option<&BTreeMap<Name, MixPart>> {
+        None
+    }
+
+    /// Number of samples in one epoch with this traversal; `None` if only reading the source reveals it.
+    fn samples(&self, _traversal: TraversalSettings) -> Option<u64> {
+        None
+    }
+
+    /// True if each position is a sample, whatever the data contain.
+    fn is_counted(&self) -> bool {
+        false
+    }
+
+    /// Set if its samples cannot be read by their numbers.
+    fn unnumbered(&self) -> Option<Unnumbered> {
+        None
+    }
+
+    /// Fields of its samples.
+    fn fields(&self) -> Fields;
+
+    /// Checks the settings that concern its data.
+    fn check(&self, faults: &mut Faults<'_>, place: &Pointer);
+
+    /// What it produces, in words.
+    fn in_words(&self) -> String;
+
+    /// Checks a source of shards: that one of `ways` names the `objects`, and that what is shuffled can be.
+    fn check_shards(&self, ways: &[&str], objects: &str, faults: &mut Faults<'_>, place: &Pointer) {
+        if let Some(own) = self.place() {
+            own.check(ways, objects, faults, place);
+        }
+        let settings = self.settings();
+        if let Some(unnumbered) = self.unnumbered().filter(|_| settings.shuffle) {
+            let Unnumbered { objects, option, named } = unnumbered;
+            let hint = format!(
+                "make one with `penstock index create {option}`, and set `index` instead of the {named}"
+            );
+            let found = format!("{objects} without an index are read in their order");
+            faults.fault(place.key("shuffle"), found, hint);
+        }
+        if settings.window.is_some() && !settings.shuffle {
+            let hint = "set `shuffle`, or remove `window`";
+            faults.fault(place.key("window"), "only a shuffle has a window", hint);
+        }
+    }
+
+    /// Words for the order of its `objects`, if it differs from that of their numbers.
+    fn order_in_words(&self, objects: &str) -> String {
+        let mixed = self.settings().window_in_words(objects);
+        match self.unnumbered() {
+            Some(_) if mixed.is_empty() => format!(
+                ", in the order of the {objects}, since there is no index (a resumed run reads the samples before its place)"
+            ),
+            _ => mixed,
+        }
+    }
+}
+
+/// Records in the objects of a source.
+#[derive(Clone, Copy, Debug)]
+pub struct Records<'a> {
+    /// Form of the records.
+    pub form: RecordForm,
+    /// Column or member that is the key of a sample.
+    pub sample_key: Option<&'a str>,
+    /// Types of columns or members.
+    pub types: &'a BTreeMap<String, ColumnType>,
+}
+
+/// Objects whose samples have no numbers, in messages.
+#[derive(Clone, Copy, Debug)]
+pub struct Unnumbered {
+    /// Name of the objects.
+    pub objects: &'static str,
+    /// Option of `penstock index create` by which they get an index.
+    pub option: &'static str,
+    /// Short name of the objects.
+    pub named: &'static str,
+}
