@@ -35,6 +35,9 @@ pub const MAX_TOKEN_BYTES: u64 = 16 << 20;
 /// Maximum number of strides of an epoch's remaining positions.
 const MAX_STRIDES: usize = 1 << 18;
 
+/// Maximum number of settled samples in a state that is read: what a run adds to them does not overflow.
+const MOST_SETTLED: u64 = 1 << 62;
+
 /// Share of a process that reads all of a source.
 const ALONE: Shard = Shard { rank: 0, world: NonZeroU32::MIN, uneven: Uneven::Drop };
 
@@ -488,6 +491,10 @@ impl Token {
         let books = self.ranks.values().map(|rank| &rank.settled).chain([&self.before]);
         if let Some(book) = books.into_iter().find(|book| !book.balances()) {
             return damaged(format!("{} samples are not the sum of their outcomes", book.made));
+        }
+        let made = self.settled().made;
+        if made > MOST_SETTLED {
+            return damaged(format!("{made} settled samples are more than any run makes"));
         }
         self.least_entries().map(drop)
     }

@@ -75,6 +75,13 @@ fn what_no_run_can_have_written_is_refused_with_what_was_found() {
         ),
         ("/ranks/0/settled/made", json!(6), "6 samples are not the sum of their outcomes"),
         ("/ranks/0/settled/delivered", json!(u64::MAX), "5 samples are not the sum of their outcomes"),
+        (
+            "/before",
+            json!({
+                "made": u64::MAX, "delivered": 0, "dropped": u64::MAX, "skipped": 0, "dead_lettered": 0, "discarded": 0, "left": 0,
+            }),
+            "18446744073709551615 settled samples are more than any run makes",
+        ),
         ("/ranks", json!({ "2": valid()["ranks"]["0"] }), "rank 2 is not below 2"),
     ];
     for (place, value, what) in cases {
