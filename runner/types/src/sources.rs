@@ -1,10 +1,13 @@
 //! The kinds of sources. Each kind is a file, which holds its settings, rules and words.
 
+mod form;
 mod index;
+mod labels;
 mod list;
 mod mds;
 mod mix;
 mod parquet;
+mod part;
 mod range;
 mod records;
 mod rules;
@@ -17,16 +20,19 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
+pub use self::form::{ColumnType, RecordForm};
 pub use self::index::IndexSource;
-pub use self::list::{KeyPart, LabelOrigin, LabelTable, ListSource, Missing};
+pub use self::labels::{KeyPart, LabelTable, Missing};
+pub use self::list::{LabelOrigin, ListSource};
 pub use self::mds::MdsSource;
-pub use self::mix::{MixPart, MixSource};
+pub use self::mix::MixSource;
 pub use self::parquet::{ComparedValue, Comparison, Operator, ParquetSource};
+pub use self::part::MixPart;
 pub use self::range::RangeSource;
 pub use self::records::RecordsSource;
 pub use self::rules::{Records, SourceRules, Unnumbered};
 pub use self::settings::{By, Place, SourceSettings};
-pub use self::table::{ColumnType, RecordForm, Table, TableSource};
+pub use self::table::{Table, TableSource};
 pub use self::tar::TarSource;
 pub use self::tfrecord::{RecordDecoding, TfrecordSource};
 use crate::fault::Pointer;

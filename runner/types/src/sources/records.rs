@@ -1,8 +1,9 @@
 use std::collections::BTreeMap;
 
+use super::form::{ColumnType, RecordForm};
 use super::rules::{Records, SourceRules};
 use super::settings::{By, Place, SourceSettings, source};
-use super::table::{self, ColumnType, RecordForm};
+use super::table;
 use crate::fault::Pointer;
 use crate::plan::{Faults, Fields};
 use crate::spec::{Name, ObjectKey, Suffix};

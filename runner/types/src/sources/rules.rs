@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::list::LabelTable;
-use super::mix::MixPart;
+use super::form::{ColumnType, RecordForm};
+use super::labels::LabelTable;
+use super::part::MixPart;
 use super::settings::{Place, SourceSettings};
-use super::table::{ColumnType, RecordForm};
 use crate::fault::Pointer;
 use crate::plan::{Faults, Fields};
 use crate::spec::Name;

@@ -4,8 +4,8 @@ use std::ops::Deref;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
 
+use super::form::{ColumnType, RecordForm};
 use super::rules::{Records, SourceRules};
 use super::settings::{By, Place, SourceSettings, source};
 use crate::fault::Pointer;
@@ -58,31 +58,6 @@ source! {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Table<const DELIMITER: u8>(pub TableSource);
-
-/// Type of the values in a column of a table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum ColumnType {
-    /// Text, as written.
-    #[default]
-    Text,
-    /// Whole number of 64 bits, also written as `3.0`; an empty value is no field.
-    Int,
-    /// Number; an empty value is no field.
-    Float,
-    /// `true`, `false`, `1` or `0`, in any case, as an int; an empty value is no field.
-    Bool,
-}
-
-/// Form of the records in an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordForm {
-    /// A JSON object on each line.
-    Lines,
-    /// A table with a header.
-    Rows(TableForm),
-}
 
 impl<const DELIMITER: u8> Deref for Table<DELIMITER> {
     type Target = TableSource;
@@ -185,25 +160,4 @@ pub(super) fn in_words(record: &str, source: &dyn SourceRules) -> String {
         None => "no objects".to_owned(),
     };
     format!("one sample for each {record} of {objects} in the store `{}`", place.store)
-}
-
-impl ColumnType {
-    /// Name in the document.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-}
-
-impl RecordForm {
-    /// Checks that the delimiter of a table is not its quote.
-    pub(super) fn check(self, faults: &mut Faults<'_>, place: &Pointer) {
-        let Self::Rows(TableForm { delimiter, is_named, quote, .. }) = self else { return };
-        if quote == Some(delimiter) {
-            let name = if is_named { "delimiter" } else { "quote" };
-            let character = char::from(delimiter).escape_debug();
-            let found = format!("`{character}` is both the delimiter and the quote");
-            let hint = "name another character; `\"quote\": null` reads quotes as text";
-            faults.fault(place.key(name), found, hint);
-        }
-    }
 }
