@@ -382,13 +382,13 @@ impl Prepared {
         }
     }
 
-    /// Objects of the source with this name, which the document names without an index.
+    /// Objects that the document names for the source with this name.
     fn objects(&self, source: &spec::Source, name: &str) -> Shards {
         let rules = source.rules();
         let by = rules.place().and_then(|place| place.by.into_iter().next());
         match by.expect("a plan's source names its objects") {
-            By::Key(key) => Shards::Keys(vec![Arc::from(key.as_str())]),
-            By::Shards(pattern) | By::Index(pattern) => {
+            By::Key(key) | By::Index(key) => Shards::Keys(vec![Arc::from(key.as_str())]),
+            By::Shards(pattern) => {
                 Shards::Keys(expand(pattern.as_str()).expect("a prepared plan's pattern was checked"))
             }
             By::Prefix(prefix, suffix) => {

@@ -170,14 +170,6 @@ impl<'a> Place<'a> {
         Self { store, by: by.into_iter().flatten().collect() }
     }
 
-    /// The index of the samples, if the document names one.
-    pub fn index(&self) -> Option<&'a ObjectKey> {
-        self.by.iter().find_map(|by| match by {
-            By::Index(index) => Some(*index),
-            _ => None,
-        })
-    }
-
     /// Reports that the store is unknown, or that not exactly one of `ways` names the `objects`.
     pub(super) fn check(&self, ways: &[&str], objects: &str, faults: &mut Faults<'_>, place: &Pointer) {
         faults.store(self.store, place.key("store"));
