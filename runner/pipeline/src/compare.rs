@@ -34,7 +34,8 @@ pub struct Comparison {
     /// Readiness of the queue before the consumer.
     pub readiness: Delta,
     /// Limit of each run according to its verdict: a stage's id, `consumer`, `threads` or `nothing`.
-    pub limits: [String; 2],
+    #[schemars(with = "[String; 2]")]
+    pub limits: [Limit; 2],
     /// Sources whose classes differ: the same label then means different things.
     pub classes: Vec<ClassesDelta>,
     /// Stages that both runs have.
@@ -99,7 +100,22 @@ pub struct RankRate {
     /// Ratio of the rate to the median rate.
     pub to_median: f64,
     /// Limit of the rank according to its verdict: a stage's id, `consumer`, `threads` or `nothing`.
-    pub limit: String,
+    #[schemars(with = "String")]
+    pub limit: Limit,
+}
+
+/// Limit of a run according to its verdict.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, strum::Display)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum Limit {
+    Consumer,
+    Threads,
+    Nothing,
+    /// The stage, or the source, with this id.
+    #[serde(untagged)]
+    #[strum(to_string = "{0}")]
+    Stage(String),
 }
 
 /// Compares a run with an earlier one.
@@ -114,7 +130,7 @@ pub fn compare(first: &Recording, second: &Recording) -> Comparison {
             Some(StageDelta::of(before?, stage))
         })
         .collect();
-    let limits = [limit(first), limit(second)];
+    let limits = [Limit::of(first), Limit::of(second)];
     let rate = Delta { from: rate(one), to: rate(other) };
     Comparison {
         sentence: sentence(&rate, &limits, &stages, [one.threads, other.threads]),
@@ -178,7 +194,7 @@ pub fn compare_ranks(runs: &[Recording]) -> Option<RankComparison> {
         .map(|(rank, run)| {
             let own = rate(run.snapshot()).unwrap_or(0.0);
             let to_median = if median > 0.0 { own / median } else { 1.0 };
-            RankRate { rank: *rank, rate: own, to_median, limit: limit(run) }
+            RankRate { rank: *rank, rate: own, to_median, limit: Limit::of(run) }
         })
         .collect();
     found.sort_by(|one, other| one.rate.total_cmp(&other.rate));
@@ -225,55 +241,60 @@ fn middle(figures: impl Iterator<Item = f64>) -> Option<f64> {
     figures.get(figures.len() / 2).copied()
 }
 
-fn sentence(rate: &Delta, limits: &[String; 2], stages: &[StageDelta], threads: [u32; 2]) -> String {
+fn sentence(rate: &Delta, limits: &[Limit; 2], stages: &[StageDelta], threads: [u32; 2]) -> String {
     let (Some(from), Some(to)) = (rate.from, rate.to) else {
         return "One of the runs delivered no items, so the runs cannot be compared.".to_owned();
     };
     let change = to / from - 1.0;
-    let limited = |limit: &str| match limit {
-        "consumer" => "the consumer".to_owned(),
-        "threads" => "the number of worker threads".to_owned(),
-        "nothing" => "nothing measurable".to_owned(),
-        stage => format!("stage `{stage}`"),
-    };
     if change.abs() <= SAME {
         return format!(
             "No difference: {to:.1} items/s after {from:.1}/s; the limit is {}.",
-            limited(&limits[1])
+            limits[1].in_words()
         );
     }
     let direction = if change > 0.0 { "faster" } else { "slower" };
     // A gain is explained by the former limit, a loss by the current one.
     let explains = if change > 0.0 { &limits[0] } else { &limits[1] };
     let mut why = Vec::new();
-    if threads[0] != threads[1] && (explains == "threads" || limits.contains(&"threads".to_owned())) {
+    if threads[0] != threads[1] && limits.contains(&Limit::Threads) {
         why.push(format!("there are {} worker threads instead of {}", threads[1], threads[0]));
     }
     let name = |id: &str| id.split_once(':').map_or(id.to_owned(), |(_, name)| name.to_owned());
-    if let Some(stage) = stages.iter().find(|stage| name(&stage.id) == name(explains)) {
-        why.extend(stage.why());
+    if let Limit::Stage(limit) = explains {
+        let limit = stages.iter().find(|stage| name(&stage.id) == name(limit));
+        why.extend(limit.into_iter().flat_map(StageDelta::why));
     }
     let why = if why.is_empty() { String::new() } else { format!(", because {}", why.join(" and ")) };
     let now = if limits[0] == limits[1] {
-        format!("the limit is still {}", limited(&limits[1]))
+        format!("the limit is still {}", limits[1].in_words())
     } else {
-        format!("the limit was {} and is now {}", limited(&limits[0]), limited(&limits[1]))
+        format!("the limit was {} and is now {}", limits[0].in_words(), limits[1].in_words())
     };
     format!("{:.0} % {direction}: {to:.1} items/s instead of {from:.1}{why}; {now}.", change.abs() * 100.0)
 }
 
-/// Limit of a run according to its verdict: the id of a stage or the source, `consumer`, `threads`, or `nothing`.
-fn limit(run: &Recording) -> String {
-    let Some(verdict) = &run.snapshot().verdict else { return "nothing".to_owned() };
-    // A consumer that discards items takes no time, so variance in the arrival of items is caused by the loader.
-    let discards =
-        run.document().pointer("/consumer").is_none_or(|consumer| consumer.get("discard").is_some());
-    match (verdict.kind, &verdict.stage) {
-        (VerdictKind::Variance, Some(stage)) if discards => stage.clone(),
-        (VerdictKind::Consumer | VerdictKind::Variance, _) => "consumer".to_owned(),
-        (VerdictKind::Threads, _) => "threads".to_owned(),
-        (_, Some(stage)) => stage.clone(),
-        (_, None) => "nothing".to_owned(),
+impl Limit {
+    fn of(run: &Recording) -> Self {
+        let Some(verdict) = &run.snapshot().verdict else { return Self::Nothing };
+        // A consumer that discards items takes no time, so variance in the arrival of items is caused by the loader.
+        let discards =
+            run.document().pointer("/consumer").is_none_or(|consumer| consumer.get("discard").is_some());
+        match (verdict.kind, &verdict.stage) {
+            (VerdictKind::Variance, Some(stage)) if discards => Self::Stage(stage.clone()),
+            (VerdictKind::Consumer | VerdictKind::Variance, _) => Self::Consumer,
+            (VerdictKind::Threads, _) => Self::Threads,
+            (_, Some(stage)) => Self::Stage(stage.clone()),
+            (_, None) => Self::Nothing,
+        }
+    }
+
+    fn in_words(&self) -> String {
+        match self {
+            Self::Consumer => "the consumer".to_owned(),
+            Self::Threads => "the number of worker threads".to_owned(),
+            Self::Nothing => "nothing measurable".to_owned(),
+            Self::Stage(stage) => format!("stage `{stage}`"),
+        }
     }
 }
 

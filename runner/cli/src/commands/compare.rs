@@ -88,7 +88,7 @@ fn change(delta: Delta) -> String {
 
 fn ranks_in_words(ranks: &RankComparison) -> String {
     let rows = ranks.ranks.iter().map(|rank| {
-        let limit = rank.limit.clone();
+        let limit = rank.limit.to_string();
         vec![rank.rank.to_string(), rate(Some(rank.rate)), format!("{:.0} %", rank.to_median * 100.0), limit]
     });
     format!("{}\n\n{}", ranks.sentence, table(&["rank", "items/s", "of the median", "limit"], rows))
