@@ -13,6 +13,7 @@ mod disaggregate;
 mod end;
 mod epochs;
 mod failures;
+mod fill;
 mod limits;
 mod moves;
 mod pipe;

@@ -1,29 +1,29 @@
+use penstock_types::plan::AggregatePlan;
+
 use super::core::{Core, Hand, StageStep, bytes_in, samples_in};
+use super::fill::Fill;
 use super::queue::Take;
 use crate::item::{Item, Sample};
 
-/// Collects samples into batches of `size`. An incomplete last batch of an epoch is passed on, or discarded with `drop_last`; no
+/// Collects samples into batches by a fill rule. An incomplete last batch of an epoch is passed on, or discarded with `drop_last`; no
 /// batch spans two epochs. The stage only moves samples, so it needs no task: all work is done within a step of the schedule.
 #[derive(Debug)]
 pub(crate) struct Aggregate {
-    size: usize,
+    fill: Fill,
     drop_last: bool,
     collected: Vec<Sample>,
     collected_bytes: u64,
-    /// Mean size of the samples in the current batch, or in the previous one if the current batch is empty, in bytes.
-    sample_bytes: u64,
     batch: Hand,
     end: Option<Take>,
 }
 
 impl Aggregate {
-    pub(crate) fn new(size: usize, drop_last: bool) -> Self {
+    pub(crate) fn new(plan: AggregatePlan) -> Self {
         Self {
-            size,
-            drop_last,
+            fill: Fill::of(plan),
+            drop_last: plan.drop_last,
             collected: Vec::new(),
             collected_bytes: 0,
-            sample_bytes: 0,
             batch: None,
             end: None,
         }
@@ -64,13 +64,12 @@ impl Aggregate {
 
     /// Expected bytes of the samples that are missing from the current batch.
     pub(crate) fn promised_bytes(&self) -> u64 {
-        let lacking = self.size.saturating_sub(self.collected.len()) as u64;
-        lacking.saturating_mul(self.sample_bytes)
+        self.fill.missing_bytes(&self.collected)
     }
 
     /// Progress of an incomplete batch, e.g. `3 of 8 samples`.
     pub(crate) fn in_words(&self) -> Option<String> {
-        self.collects().then(|| format!("{} of {} samples", self.collected.len(), self.size))
+        self.collects().then(|| self.fill.in_words(&self.collected))
     }
 
     fn collect(&mut self, item: Item, bytes: u64, core: &mut Core) {
@@ -87,8 +86,7 @@ impl Aggregate {
             }
         }
         self.collected_bytes += bytes;
-        self.sample_bytes = self.collected_bytes / (self.collected.len() as u64).max(1);
-        if self.collected.len() >= self.size {
+        if self.fill.completes(&self.collected, self.collected_bytes) {
             self.batch = Some((self.take_collected(), None));
         }
     }
@@ -108,6 +106,7 @@ impl Aggregate {
 
     fn take_collected(&mut self) -> Item {
         self.collected_bytes = 0;
-        Item::Batch(std::mem::replace(&mut self.collected, Vec::with_capacity(self.size.min(1024))))
+        let next = Vec::with_capacity(self.fill.capacity());
+        Item::Batch(std::mem::replace(&mut self.collected, next))
     }
 }

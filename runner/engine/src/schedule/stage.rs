@@ -48,7 +48,7 @@ impl Stage {
             StageRule::Op(PipeRule { concurrency, order, runs_on }) => {
                 Kind::Pipe(Pipe::new(position, concurrency, runs_on, order, shape.keeps_size))
             }
-            StageRule::Aggregate(plan) => Kind::Aggregate(Aggregate::new(plan.size, plan.drop_last)),
+            StageRule::Aggregate(plan) => Kind::Aggregate(Aggregate::new(plan)),
             StageRule::Disaggregate => Kind::Disaggregate(Disaggregate::default()),
             StageRule::Gate { route } => Kind::Gate(Passage::new(route)),
             StageRule::Join { route } => Kind::Join(Passage::new(route)),
