@@ -4,17 +4,18 @@ mod lines;
 mod source;
 mod survey;
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_types::fault::{self, SpecFault};
 use penstock_types::plan::{Fields, StageId};
-use penstock_types::policy::{Mismatch, Ragged};
+use penstock_types::policy::{Mismatch, OnError, Ragged};
 use penstock_types::run::{FailureGroup, RunSnapshot};
-use penstock_types::spec::{Spec, Stage};
+use penstock_types::spec::{Consumer, RangeSource, Source, Spec, Stage};
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 pub use self::lines::MAX_LETTER_BYTES;
 use self::source::LetterSource;
@@ -92,8 +93,8 @@ impl Runner {
     ) -> Result<Prepared, Vec<SpecFault>> {
         let spec = letters.spec();
         let makers = makers(spec, stage);
-        let alone = alone(spec, &makers, stage, has_output)?;
-        let outlets = Outlets { keeps_letters: has_output, streams: false, writes_anywhere: true };
+        let alone = alone(spec, &makers, stage, has_output);
+        let outlets = Outlets { keeps_letters: has_output, streams: false, ..Outlets::ALL };
         let ids: Vec<StageId> = makers
             .iter()
             .map(|place| id_of(&spec.stages[*place], *place))
@@ -130,47 +131,46 @@ impl Prepared {
 }
 
 /// Document of a run of the stage of these dead letters behind the stages at `makers`, over as many samples as there are dead letters.
-fn alone(
-    spec: &Spec,
-    makers: &[usize],
-    letters: &StageLetters,
-    has_output: bool,
-) -> Result<Spec, Vec<SpecFault>> {
-    let mut document = serde_json::to_value(spec).expect("a document is JSON");
-    document["source"] = json!({ "range": { "count": letters.count } });
-    document["consumer"] = json!({ "discard": {} });
-    document["max_failures"] = Value::Null;
-    let makers = makers.iter().map(|place| (spec.stages[*place].clone(), false));
-    let stages =
-        makers.chain(spec.stage(&letters.id).map(|stage| (stage, true))).map(|(written, is_replayed)| {
-            let mut stage = serde_json::to_value(&written).expect("a stage is JSON");
-            if let Some(members) = stage[written.kind()].as_object_mut() {
-                if matches!(written, Stage::Aggregate(_)) {
-                    // The last dead letters are replayed even if they do not fill a batch.
-                    members.insert("drop_last".to_owned(), false.into());
-                    return stage;
-                }
-                let on_error = if is_replayed && has_output { "dead_letter" } else { "skip" };
-                members.insert("on_error".to_owned(), on_error.into());
-                members.shift_remove("max_failures");
-                if let Stage::Collate(collate) = &written {
-                    // The dead letters are not in the batches of the run, so that samples may meet that differ. Nothing is delivered.
-                    members.insert("mismatch".to_owned(), json!(Mismatch::Skip));
-                    if collate.ragged == Ragged::Fail {
-                        members.insert("ragged".to_owned(), json!(Ragged::Skip));
-                    }
-                }
-                // A `fetch` without `store` reads from the store of the source. Since the source is replaced, the store becomes
-                // explicit.
-                if let (Stage::Fetch(fetch), Some(store)) = (&written, spec.source.store()) {
-                    let store = fetch.store.as_ref().unwrap_or(store);
-                    members.insert("store".to_owned(), store.as_str().into());
-                }
+fn alone(spec: &Spec, makers: &[usize], letters: &StageLetters, has_output: bool) -> Spec {
+    let makers = makers.iter().map(|place| alone_stage(spec, &spec.stages[*place], OnError::Skip));
+    let on_error = if has_output { OnError::DeadLetter } else { OnError::Skip };
+    let replayed = spec.stage(&letters.id).as_ref().map(|stage| alone_stage(spec, stage, on_error));
+    let (count, epochs) = (letters.count, Some(NonZeroU32::MIN));
+    Spec {
+        source: Source::Range(RangeSource { count, epochs, shuffle: false, shard: None, limit: None }),
+        stages: makers.chain(replayed).collect(),
+        consumer: Consumer::default(),
+        max_failures: None,
+        ..spec.clone()
+    }
+}
+
+/// A stage of a run over dead letters, in which no number of failures is too high.
+fn alone_stage(spec: &Spec, written: &Stage, on_error: OnError) -> Stage {
+    let mut stage = written.clone();
+    match &mut stage {
+        // The last dead letters are replayed even if they do not fill a batch.
+        Stage::Aggregate(aggregate) => aggregate.drop_last = false,
+        Stage::Fetch(fetch) => {
+            fetch.fail_by(on_error);
+            // The source, from whose store a `fetch` without `store` reads, is replaced.
+            fetch.store = fetch.store.take().or_else(|| spec.source.store().cloned());
+        }
+        Stage::Collate(collate) => {
+            collate.fail_by(on_error);
+            // The dead letters are not in the batches of the run, so that samples may meet that differ. Nothing is delivered.
+            collate.mismatch = Mismatch::Skip;
+            if collate.ragged == Ragged::Fail {
+                collate.ragged = Ragged::Skip;
             }
-            stage
-        });
-    document["stages"] = stages.collect();
-    Spec::from_value(document)
+        }
+        Stage::Wasm(wasm) => wasm.fail_by(on_error),
+        Stage::Transfer(transfer) => transfer.fail_by(on_error),
+        Stage::Sleep(sleep) => sleep.fail_by(on_error),
+        // These cannot fail.
+        Stage::Disaggregate(_) | Stage::Route(_) => {}
+    }
+    stage
 }
 
 /// Positions of the stages that make the batches of a stage with dead letters; none for a stage in a route, which takes samples.
