@@ -37,13 +37,17 @@ pub enum AssembleError {
     Files(#[from] FilesError),
     #[error("cannot start the timer thread")]
     Timer(#[source] io::Error),
+    #[error("`{0}` has an op from outside the document, but no stage of that id computes")]
+    NoSuchOp(String),
+    #[error("the op of `{0}` comes from outside the document, which this server does not permit")]
+    OpFromOutside(String),
 }
 
 /// Divisor of a run's memory budget for the share that a stateful stage may hold.
 const HELD_SHARE: u64 = 4;
 
 /// A prepared pipeline, and the settings of one run.
-pub(crate) struct Parts<'a> {
+pub(crate) struct Assembly<'a> {
     pub(crate) prepared: &'a Prepared,
     pub(crate) threads: usize,
     pub(crate) timer: OnceLock<Arc<Timer>>,
@@ -51,9 +55,11 @@ pub(crate) struct Parts<'a> {
     pub(crate) memory: Arc<dyn BatchMemory>,
     /// Maximum number of batches that the reader of the run's output may hold at a time.
     pub(crate) max_held: usize,
+    /// Ops from outside the document, by stage id.
+    pub(crate) ops: BTreeMap<String, Arc<dyn ThreadOpFactory>>,
 }
 
-impl Parts<'_> {
+impl Assembly<'_> {
     /// Builds the graph of a plan with this source and consumer: the only place that maps a kind of stage to its implementation.
     pub(crate) async fn assemble(
         &self,
@@ -142,6 +148,9 @@ impl Parts<'_> {
         let stateful = stage.kind.rules().is_stateful();
         let threads =
             |factory: Arc<dyn ThreadOpFactory>| StageOp::Threads { factory, concurrency, order, stateful };
+        if let Some(factory) = self.ops.get(&stage.id.to_string()) {
+            return Ok(Some(threads(factory.clone())));
+        }
         Ok(Some(match &stage.kind {
             StageKind::Fetch(FetchPlan { store, object }) => {
                 tasks(Arc::new(FetchOp::new(self.prepared.store(store)).of(object.as_deref())))
@@ -185,6 +194,19 @@ impl Parts<'_> {
             Some(StageOp::Threads { factory, .. }) => Some(factory),
             Some(StageOp::Tasks { .. }) | None => None,
         })
+    }
+
+    /// Checks that each op from outside the document has a stage to run in.
+    pub(crate) fn check_ops(&self) -> Result<(), AssembleError> {
+        let Some((id, _)) = self.ops.first_key_value().filter(|_| !self.prepared.takes_ops) else {
+            let computes = |id: &str| {
+                let mut stages = self.prepared.plan.stages.iter();
+                stages.any(|stage| stage.id.to_string() == id && stage.kind.rules().work().is_on_thread())
+            };
+            let unknown = self.ops.keys().find(|id| !computes(id));
+            return unknown.map_or(Ok(()), |id| Err(AssembleError::NoSuchOp(id.clone())));
+        };
+        Err(AssembleError::OpFromOutside(id.clone()))
     }
 
     /// Names of the fields that the stages before `stage` may change; `None` if they may change all.

@@ -35,7 +35,7 @@ pub struct Context<'a, M = Module> {
     pub bounds: &'a dyn Fn(&Plan) -> Vec<SpecFault>,
 }
 
-/// Destinations that a run has besides the queue of its consumer.
+/// Ends of a run beyond those of its document.
 #[derive(Clone, Copy, Debug)]
 pub struct Outlets {
     /// Set when there is a folder for dead letters.
@@ -44,6 +44,8 @@ pub struct Outlets {
     pub streams: bool,
     /// Set when batches may be written to every store; otherwise only to stores with `"writable": true`.
     pub writes_anywhere: bool,
+    /// Set when the caller may bring ops of its own for stages.
+    pub takes_ops: bool,
 }
 
 /// Modules by their reference in the document.
@@ -67,6 +69,7 @@ pub struct Prepared<M = Module> {
     pub(crate) found: Found,
     /// Place where the runs continue; `None` if they begin at the beginning.
     pub(crate) start: Option<Arc<StartPoint>>,
+    pub(crate) takes_ops: bool,
 }
 
 /// Checks a document in its context. On failure, returns all faults in the order of the document.
@@ -98,12 +101,13 @@ pub fn prepare<M: Clone>(spec: &Spec, context: &Context<'_, M>) -> Result<Prepar
         modules: found.values().map(|(facts, module)| (facts.digest.clone(), module.clone())).collect(),
         found: Found::default(),
         start: None,
+        takes_ops: context.outlets.takes_ops,
     })
 }
 
 impl Outlets {
-    /// All destinations, for a check of a document that may run anywhere.
-    pub const ALL: Self = Self { keeps_letters: true, streams: true, writes_anywhere: true };
+    /// All ends, for a check of a document that may run anywhere.
+    pub const ALL: Self = Self { keeps_letters: true, streams: true, writes_anywhere: true, takes_ops: true };
 
     fn check(self, plan: &Plan, stores: &Stores) -> Vec<SpecFault> {
         let keeps = |stage: &&StagePlan| stage.on_error == OnError::DeadLetter && !self.keeps_letters;
@@ -177,6 +181,7 @@ impl Prepared<()> {
             modules,
             found: self.found,
             start: self.start,
+            takes_ops: self.takes_ops,
         })
     }
 }

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
@@ -16,7 +17,7 @@ use penstock_types::spec::Spec;
 use penstock_types::verdict::PipelineShape;
 use tokio::runtime::Handle;
 
-use crate::assemble::{AssembleError, Parts};
+use crate::assemble::{AssembleError, Assembly};
 use crate::devices::Transfers;
 use crate::found::Found;
 use crate::modules::Modules;
@@ -66,6 +67,8 @@ pub struct RunEnds {
     pub max_held: usize,
     /// Id of the run; a new one if `None`.
     pub id: Option<RunId>,
+    /// Ops that run in place of those of stages that compute, by stage id. A run of a server permits none.
+    pub ops: BTreeMap<String, Arc<dyn ThreadOpFactory>>,
 }
 
 /// A run whose parts are built but whose threads are not started yet.
@@ -170,21 +173,21 @@ impl Runner {
 impl Prepared {
     /// Stages that compute, in the order of the pipeline, with the factories of their ops.
     pub async fn computing(&self) -> Result<Vec<Computing>, AssembleError> {
-        let parts = self.parts(1, RunEnds::default());
+        let assembly = self.assembly(1, RunEnds::default());
         let mut found = Vec::new();
         for stage in &self.plan.stages {
-            if let Some(factory) = parts.computing(stage).await? {
+            if let Some(factory) = assembly.computing(stage).await? {
                 found.push(Computing { stage: stage.clone(), factory });
             }
         }
         Ok(found)
     }
 
-    fn parts(&self, threads: u32, ends: RunEnds) -> Parts<'_> {
-        let RunEnds { memory, max_held, .. } = ends;
+    fn assembly(&self, threads: u32, ends: RunEnds) -> Assembly<'_> {
+        let RunEnds { memory, max_held, ops, .. } = ends;
         // Not the heap: large arrays would leave holes in it that samples do not fill.
         let memory = memory.unwrap_or_else(|| Arc::new(Pool::new(HostMemory)));
-        Parts { prepared: self, threads: threads as usize, timer: OnceLock::new(), memory, max_held }
+        Assembly { prepared: self, threads: threads as usize, timer: OnceLock::new(), memory, max_held, ops }
     }
 
     /// Starts a run. Measurements are also written to `output`, if given.
@@ -235,17 +238,18 @@ impl Prepared {
         let has_own_source = ends.source.is_some();
         let source = ends.source.take().unwrap_or_else(|| self.source());
         let (id, consumer, is_taken) = (ends.id.take(), ends.consumer.take(), ends.is_taken);
-        let parts = self.parts(threads, ends);
+        let assembly = self.assembly(threads, ends);
+        assembly.check_ops()?;
         let shape = shape_of(plan, self.stores());
         // A consumer that replaces the document's takes time for its items, so the verdict may name it as the limit.
         let shape = if consumer.is_some() || is_taken { shape.with_working_consumer() } else { shape };
         let verdicts = Verdicts::of(shape);
         let mut watched = Watched { found: self.found.clone(), ..Watched::default() };
         let consumer = match consumer {
-            None if !is_taken => Some(parts.consumer(&mut watched).await?),
+            None if !is_taken => Some(assembly.consumer(&mut watched).await?),
             given => given,
         };
-        let graph = parts.assemble(source, consumer, &mut watched).await?;
+        let graph = assembly.assemble(source, consumer, &mut watched).await?;
         let start = self.start_point();
         let resumed = self.start.as_ref().map(|start| start.settled().clone());
         let all_may_fail_before = match has_own_source {
@@ -275,4 +279,73 @@ pub fn shape_of(plan: &Plan, stores: &Stores) -> PipelineShape {
 
 pub fn cores() -> u32 {
     available_parallelism().map_or(1, |cores| u32::try_from(cores.get()).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use penstock_engine::item::Item;
+    use penstock_engine::ports::{Fault, Output, StopFlag, ThreadOp};
+    use penstock_wasm::{Sandbox, SandboxSettings};
+    use serde_json::json;
+    use tokio::runtime::Runtime;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Counting(Arc<AtomicU64>);
+
+    impl ThreadOp for Counting {
+        fn apply(&mut self, item: Item, _stop: &StopFlag) -> Output {
+            self.0.fetch_add(item.samples(), Ordering::Relaxed);
+            Output::one(item)
+        }
+    }
+
+    impl ThreadOpFactory for Counting {
+        fn build(&self, _stop: &StopFlag) -> Result<Box<dyn ThreadOp>, Fault> {
+            Ok(Box::new(self.clone()))
+        }
+    }
+
+    fn started(runtime: &Runtime, outlets: Outlets, op: (&str, Counting)) -> Result<Run, StartError> {
+        // The stage's own op would fail every sample.
+        let document = json!({
+            "source": { "range": { "count": 50 } },
+            "stages": [
+                { "sleep": { "mean_ms": 0, "on": "thread", "fail_rate": 1, "name": "own" } },
+                { "aggregate": { "size": 7 } },
+            ],
+        });
+        let modules = Modules::new(Sandbox::new(SandboxSettings::default()).unwrap());
+        let runner = Runner::new(runtime.handle().clone(), Stores::default(), modules);
+        let prepared = runner.prepare(&Spec::from_value(document).unwrap(), outlets).unwrap();
+        let ops = BTreeMap::from([(op.0.to_owned(), Arc::new(op.1) as Arc<dyn ThreadOpFactory>)]);
+        let ends = RunEnds { ops, ..RunEnds::default() };
+        runtime.block_on(prepared.ready(None, ends))?.start(Vec::new())
+    }
+
+    #[test]
+    fn an_op_from_outside_runs_in_place_of_that_of_its_stage() {
+        let (runtime, op) = (Runtime::new().unwrap(), Counting::default());
+        let run = started(&runtime, Outlets::ALL, ("1:own", op.clone())).unwrap();
+        let ended = run.wait();
+        assert_eq!((ended.snapshot.ledger.total.delivered, op.0.load(Ordering::Relaxed)), (50, 50));
+    }
+
+    #[test]
+    fn an_op_from_outside_is_refused_where_no_stage_takes_it() {
+        let runtime = Runtime::new().unwrap();
+        let refused =
+            |outlets, id| started(&runtime, outlets, (id, Counting::default())).unwrap_err().to_string();
+        for id in ["2:aggregate", "3:own"] {
+            let found =
+                format!("`{id}` has an op from outside the document, but no stage of that id computes");
+            assert_eq!(refused(Outlets::ALL, id), found);
+        }
+        let of_server = Outlets { takes_ops: false, ..Outlets::ALL };
+        let found = "the op of `1:own` comes from outside the document, which this server does not permit";
+        assert_eq!(refused(of_server, "1:own"), found);
+    }
 }

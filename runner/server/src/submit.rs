@@ -365,7 +365,7 @@ impl Runs {
                 stores: &stores,
                 modules: &resolved.modules,
                 fields: None,
-                outlets: Outlets { writes_anywhere: false, ..Outlets::ALL },
+                outlets: Outlets { writes_anywhere: false, takes_ops: false, ..Outlets::ALL },
                 bounds: &admit,
             };
             let prepared = prepare(&spec, &context).map_err(RunsError::invalid)?;

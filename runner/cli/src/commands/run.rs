@@ -13,7 +13,7 @@ use crate::text::{count, say_as, warn};
 
 /// Runs a pipeline until it ends, Ctrl-C stops it, or the time of `--for` has passed.
 pub(crate) fn run(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
-    let outlets = Outlets { keeps_letters: args.out.is_some(), streams: false, writes_anywhere: true };
+    let outlets = Outlets { keeps_letters: args.out.is_some(), streams: false, ..Outlets::ALL };
     let (document, mut prepared) = Document::prepared(&args.pipeline, runtime, outlets)?;
     let document = serde_json::to_value(&document.spec).context("cannot serialize the document")?;
     let output = args
