@@ -20,7 +20,7 @@ use crate::handed::Handed;
 use crate::item::{Item, Origin};
 use crate::ports::{Ending, Fault, Observer, Produced, SlotWatch, StopFlag, TaskOp, TaskSlot};
 use crate::schedule::{
-    DoneTask, FailedTask, FailureGroups, OpTime, Resize, ResizeFault, RunReader, RunSums, Schedule,
+    DoneTask, FailedTask, FailureGroups, OpTime, Resize, ResizeFault, RunError, RunReader, RunSums, Schedule,
     SinkDelivery, Task, WorkerJob,
 };
 use crate::wake::{IdleWorker, IdleWorkers, Signal};
@@ -298,7 +298,7 @@ impl Dispatcher {
     /// keeps between chunks.
     pub(crate) async fn offer(
         self: &Arc<Self>,
-        produced: Result<Option<Produced>, String>,
+        produced: Result<Option<Produced>, RunError>,
         expected: Option<u64>,
         data: DataSet,
         kept_bytes: u64,

@@ -23,6 +23,7 @@ use crate::handed::Handed;
 use crate::item::Origin;
 use crate::ports::{Consumer, Fault, Observer, Source};
 use crate::record::Recorder;
+use crate::schedule::RunError;
 use crate::worker::run_worker;
 
 #[derive(Clone, Debug)]
@@ -283,7 +284,7 @@ fn run_consumer(dispatcher: &Arc<Dispatcher>, mut consumer: Box<dyn Consumer>) {
     let ending = dispatcher.ending();
     match catch_unwind(AssertUnwindSafe(|| consumer.finish(ending, dispatcher.stop_flag()))) {
         Ok(finished) => {
-            let finished = finished.map_err(|fault| cannot_continue(&fault));
+            let finished = finished.map_err(|fault| RunError(cannot_continue(&fault)));
             let unfinished = consumer.unfinished();
             handed.complete(consumer.completed().unwrap_or(0));
             dispatcher.event(|schedule, _| {
@@ -304,7 +305,8 @@ async fn run_source(dispatcher: Arc<Dispatcher>, mut source: Box<dyn Source>) {
                 produced.map_err(|fault| format!("the source cannot continue: {}", with_causes(&fault)))
             }
             Err(panic) => Err(Fault::of_panic(&*panic).message.to_string()),
-        };
+        }
+        .map_err(RunError);
         if !dispatcher.offer(produced, source.total(), source.data(), source.kept_bytes()).await {
             return;
         }

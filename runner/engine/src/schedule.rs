@@ -42,6 +42,7 @@ use penstock_types::stats::{BookRow, QueueMeter, QueueSums, TaskSums, Tick};
 
 use self::agenda::Agenda;
 use self::budget::ByteBudget;
+pub(crate) use self::end::RunError;
 use self::end::{RunEnd, RunFailures};
 pub(crate) use self::failures::{FailedTask, FailureGroups};
 use self::pipe::SHORT_BATCH_NANOS;
@@ -130,14 +131,14 @@ impl Schedule {
 
     /// Accepts what the source produced; `None` marks the end of the data. An error ends the run as failed once all earlier
     /// samples are delivered.
-    pub(crate) fn offer(&mut self, produced: Result<Option<Produced>, String>, now: Tick) {
+    pub(crate) fn offer(&mut self, produced: Result<Option<Produced>, RunError>, now: Tick) {
         if self.end.over {
             return;
         }
         let now = self.forward_to(now);
         match produced {
             Ok(produced) => self.source.offer(produced, &mut self.budget),
-            Err(message) => {
+            Err(RunError(message)) => {
                 self.end.fail(message);
                 self.settled.cut();
                 self.source.offer(None, &mut self.budget);
@@ -326,11 +327,11 @@ impl Schedule {
 
     /// Ends the run after the consumer has finished, with or without an error, unless the run is over. `unfinished` is the
     /// number of samples that the consumer took but did not complete.
-    pub(crate) fn consumer_done(&mut self, finished: Result<(), String>, unfinished: u64) {
+    pub(crate) fn consumer_done(&mut self, finished: Result<(), RunError>, unfinished: u64) {
         self.take_back(unfinished);
         match finished {
             Ok(()) => self.stop(),
-            Err(message) => self.fail(message),
+            Err(RunError(message)) => self.fail(message),
         }
     }
 

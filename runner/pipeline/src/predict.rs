@@ -28,7 +28,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use self::baseline::Baseline;
-use self::baseline::{computing_share, rate};
+use self::baseline::{NoGain, computing_share, rate};
 use self::recording::RecordedStage;
 pub use self::recording::{Recording, RecordingError};
 pub use self::sweep::{Change, Proposal, SweepBudget, sweep};
@@ -133,6 +133,9 @@ pub enum PredictError {
         .0.join(", ")
     )]
     Shares(Vec<String>),
+    /// The document of the recorded run has no plan here, for this reason.
+    #[error("{0}")]
+    NoPlan(String),
 }
 
 /// Predicts a run of a plan, with the times of a recorded run where the document has none. The prediction covers the first `span`
@@ -172,7 +175,7 @@ pub fn predict_plan(
     let waits_for_cores = foreign_cores > 0.0 && computing_share(&window.stages) < 1.0;
     let gain = baseline.zip(rate_of_items).map(|(baseline, rate)| match span {
         None => baseline.gain(rate),
-        Some(_) => Err("The gain is known for a run that has warmed up.".to_owned()),
+        Some(_) => Err(NoGain::Cold),
     });
     Ok(PredictReport {
         verdict: Verdict::of(&shape, measured),
@@ -194,7 +197,7 @@ pub fn predict_plan(
         }),
         model_error: baseline.and_then(Baseline::model_error),
         gain: gain.as_ref().and_then(|gain| gain.as_ref().ok().copied()),
-        no_gain: gain.and_then(Result::err),
+        no_gain: gain.and_then(Result::err).map(|reason| reason.to_string()),
         assumptions: assumptions(plan, recording, machine, foreign_cores),
     })
 }

@@ -1,6 +1,6 @@
 use anyhow::Result;
 use penstock_pipeline::predict::{
-    Baseline, Machine, PredictReport, Proposal, Recording, SweepBudget, predict_plan, sweep,
+    Baseline, Machine, PredictError, PredictReport, Proposal, Recording, SweepBudget, predict_plan, sweep,
 };
 use penstock_pipeline::{Outlets, Prepared, Runner, cores};
 use serde::Serialize;
@@ -48,7 +48,8 @@ pub(crate) fn predict(runtime: &Runtime, args: &PredictArgs) -> Result<()> {
 fn baseline(recording: Recording, args: &PredictArgs, runtime: &Runtime, cores: u32) -> Baseline {
     let (origin, document) = ("the document of the recorded run".to_owned(), recording.document().clone());
     let prepared = Document::prepare(origin, document, &args.pipeline, runtime, Outlets::ALL);
-    let plan = prepared.as_ref().map(|(_, prepared)| &prepared.plan).map_err(|error| format!("{error:#}"));
+    let plan = prepared.as_ref().map(|(_, prepared)| &prepared.plan);
+    let plan = plan.map_err(|error| PredictError::NoPlan(format!("{error:#}")));
     Baseline::new(recording, plan, f64::from(cores))
 }
 

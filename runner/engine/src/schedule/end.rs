@@ -3,6 +3,10 @@ use penstock_types::policy::FailureLimit;
 use super::epochs::EpochBooks;
 use super::failures::{FailedTask, exceeds, too_many};
 
+/// Message of an error that ends a run as failed.
+#[derive(Debug)]
+pub(crate) struct RunError(pub(crate) String);
+
 /// State of a run at and after its end, or after a failure that ends it.
 #[derive(Debug, Default)]
 pub(crate) struct RunEnd {

@@ -836,7 +836,7 @@ fn a_stop_while_an_op_is_being_built_is_not_a_failure() {
     let job = schedule.take_job(0, Tick::ZERO).unwrap();
     schedule.stop();
     schedule.prepared(job.task.stage, Err(Fault::new(FailureClass::Bug, "interrupted")), Tick::ZERO);
-    schedule.offer(Err("interrupted".into()), Tick::ZERO);
+    schedule.offer(Err(RunError("interrupted".into())), Tick::ZERO);
     schedule.consumer_failed("interrupted".into());
     assert_eq!(schedule.error(), None);
 }
@@ -902,7 +902,7 @@ fn events_after_the_end_of_a_run_do_not_advance_its_time() {
 fn a_consumer_that_cannot_finish_fails_the_run_even_after_a_stop() {
     let mut schedule = Schedule::new(shape(vec![], 3), Tick::ZERO);
     schedule.stop();
-    schedule.consumer_done(Err("the disk is full".into()), 0);
+    schedule.consumer_done(Err(RunError("the disk is full".into())), 0);
     assert_eq!(schedule.error(), Some("the disk is full"));
 }
 

@@ -24,23 +24,43 @@ const RESOLUTION: f64 = 0.005;
 pub struct Baseline {
     recording: Recording,
     foreign_cores: f64,
-    rate: Result<f64, String>,
+    rate: Result<f64, PredictError>,
+}
+
+/// Reasons why a predicted rate is not compared with that of the recorded run.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoGain {
+    #[error("The gain is known for a run that has warmed up.")]
+    Cold,
+    #[error("The recorded run cannot be predicted: {0}")]
+    Unpredicted(PredictError),
+    #[error("The recorded run has no rate, since it delivered nothing: record a run that takes longer.")]
+    NoRate,
+    #[error("The recorded run is predicted to deliver nothing: there is no rate to compare with.")]
+    Nothing,
+    #[error("The predicted rate is that of the recorded run as predicted.")]
+    Same,
+    #[error(
+        "The predicted rate differs by {:.1} % from that of the recorded run as predicted, which is not more than the error of predictions \
+         of this run ({:.1} %).",
+        .by * 100.0, .least * 100.0
+    )]
+    WithinError { by: f64, least: f64 },
 }
 
 impl Baseline {
     /// Models a recorded run by the plan of its own document, on a machine with `cores` cores. If that document has no plan here,
     /// `plan` is the reason, and predictions have no gain.
-    pub fn new(recording: Recording, plan: Result<&Plan, String>, cores: f64) -> Self {
+    pub fn new(recording: Recording, plan: Result<&Plan, PredictError>, cores: f64) -> Self {
         let machine = Machine { threads: recording.threads(), cores, foreign_cores: None };
         let others = recording.others_cores();
-        let model = |plan| -> Result<(f64, f64), PredictError> {
+        let model = |plan: &Plan| -> Result<(f64, f64), PredictError> {
             let foreign = foreign_cores(plan, &recording, machine, others)?;
             let machine = Machine { foreign_cores: Some(foreign), ..machine };
             let predicted = predict(scenario(plan, Some(&recording), machine)?, Extent::Events(EVENTS));
             Ok((foreign, rate(&predicted)))
         };
-        let modelled = plan.and_then(|plan| model(plan).map_err(|error| error.to_string()));
-        let (foreign_cores, rate) = match modelled {
+        let (foreign_cores, rate) = match plan.and_then(model) {
             Ok((foreign, rate)) => (foreign, Ok(rate)),
             Err(reason) => (others, Err(reason)),
         };
@@ -68,33 +88,17 @@ impl Baseline {
     }
 
     /// Ratio of a predicted rate to the predicted rate of the recorded run, or the reason why it is not known.
-    pub(super) fn gain(&self, rate: f64) -> Result<f64, String> {
-        let modelled = *self
-            .rate
-            .as_ref()
-            .map_err(|reason| format!("The recorded run cannot be predicted: {reason}"))?;
-        let least = self.least_gain().ok_or(
-            "The recorded run has no rate, since it delivered nothing: record a run that takes longer.",
-        )?;
+    pub(super) fn gain(&self, rate: f64) -> Result<f64, NoGain> {
+        let modelled = self.rate.clone().map_err(NoGain::Unpredicted)?;
+        let least = self.least_gain().ok_or(NoGain::NoRate)?;
         let gain = rate / modelled;
-        if !gain.is_finite() {
-            return Err(
-                "The recorded run is predicted to deliver nothing: there is no rate to compare with."
-                    .to_owned(),
-            );
+        let by = (gain - 1.0).abs();
+        match gain.is_finite() {
+            false => Err(NoGain::Nothing),
+            true if by > least => Ok(gain),
+            true if by < 1e-9 => Err(NoGain::Same),
+            true => Err(NoGain::WithinError { by, least }),
         }
-        if (gain - 1.0).abs() > least {
-            return Ok(gain);
-        }
-        if (gain - 1.0).abs() < 1e-9 {
-            return Err("The predicted rate is that of the recorded run as predicted.".to_owned());
-        }
-        Err(format!(
-            "The predicted rate differs by {:.1} % from that of the recorded run as predicted, which is not more than the error of predictions \
-             of this run ({:.1} %).",
-            (gain - 1.0).abs() * 100.0,
-            least * 100.0
-        ))
     }
 }
 
