@@ -9,6 +9,7 @@ pub mod chunk;
 pub mod clock;
 pub mod consumers;
 mod dispatch;
+pub mod element;
 pub mod gathered;
 pub mod graph;
 mod handed;

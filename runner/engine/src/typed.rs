@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use half::{bf16, f16};
 use penstock_types::data_set::{
     DataField, DataFields, FieldType, LEARN_BYTES, LEARN_SAMPLES, Learner, TypeFault, is_exact,
 };
@@ -17,6 +16,7 @@ use penstock_types::spec::{FillValue, WhenMissing};
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
 use crate::chunk::{Chunk, Outcome};
+use crate::element::{cast, put};
 use crate::gathered::Gathered;
 use crate::item::{Field, Sample, Tensor, Value};
 use crate::mixed::fields_of;
@@ -268,7 +268,7 @@ fn fill(when: &WhenMissing, kind: FieldType) -> Result<Option<Fill>, String> {
         }
         (WhenMissing::Nan, FieldType::Real) => Value::Real(f64::NAN),
         // Nulls in lists become NaN where the source reads them.
-        (WhenMissing::Nan, FieldType::Tensor { dtype: Some(dtype), .. }) if is_float(dtype) => {
+        (WhenMissing::Nan, FieldType::Tensor { dtype: Some(dtype), .. }) if dtype.is_float() => {
             return Ok(None);
         }
         (WhenMissing::Nan, _) => {
@@ -293,10 +293,6 @@ fn fill(when: &WhenMissing, kind: FieldType) -> Result<Option<Fill>, String> {
         },
     };
     Ok(Some(Fill::Value(value)))
-}
-
-fn is_float(dtype: Dtype) -> bool {
-    matches!(dtype, Dtype::Float16 | Dtype::Bfloat16 | Dtype::Float32 | Dtype::Float64)
 }
 
 /// Adds the values of a sample to what is learnt.
@@ -454,7 +450,7 @@ fn converted(value: &Value, kind: FieldType) -> Option<Value> {
                 dimensions.is_none_or(|dimensions| dimensions as usize == tensor.shape.len());
             // The common type of the elements holds them all.
             (has_dimensions && tensor.dtype.common(dtype) == Some(dtype))
-                .then(|| cast(tensor, dtype))
+                .then(|| cast(tensor, dtype).map(Value::Tensor))
                 .flatten()
         }
         _ => None,
@@ -464,77 +460,6 @@ fn converted(value: &Value, kind: FieldType) -> Option<Value> {
 #[expect(clippy::unnecessary_wraps, reason = "an arm of `converted`")]
 fn list(dtype: Dtype, data: Vec<u8>) -> Option<Value> {
     Some(Value::Tensor(Tensor { dtype, shape: vec![1], data: data.into() }))
-}
-
-/// The array with elements of a type that holds them all; `None` for a whole number that a floating-point type does not hold exactly.
-fn cast(tensor: &Tensor, dtype: Dtype) -> Option<Value> {
-    let size = tensor.dtype.size();
-    let mut data = Vec::with_capacity(tensor.data.len() / size * dtype.size());
-    for element in tensor.data.chunks_exact(size) {
-        let is_put = match whole(element, tensor.dtype) {
-            Some(number) if is_float(dtype) => is_exact(number) && put(&mut data, dtype, number as f64),
-            Some(number) => {
-                data.extend_from_slice(&number.to_le_bytes()[..dtype.size()]);
-                true
-            }
-            None => put(&mut data, dtype, broken(element, tensor.dtype)?),
-        };
-        if !is_put {
-            return None;
-        }
-    }
-    Some(Value::Tensor(Tensor { dtype, shape: tensor.shape.clone(), data: data.into() }))
-}
-
-/// Whole number of an element; `None` for another type.
-fn whole(element: &[u8], dtype: Dtype) -> Option<i64> {
-    Some(match (dtype, element) {
-        (Dtype::Uint8, [byte]) => (*byte).into(),
-        (Dtype::Int8, [byte]) => byte.cast_signed().into(),
-        (Dtype::Uint16, _) => u16::from_le_bytes(element.try_into().ok()?).into(),
-        (Dtype::Int16, _) => i16::from_le_bytes(element.try_into().ok()?).into(),
-        (Dtype::Int32, _) => i32::from_le_bytes(element.try_into().ok()?).into(),
-        (Dtype::Int64, _) => i64::from_le_bytes(element.try_into().ok()?),
-        _ => return None,
-    })
-}
-
-/// Floating-point number of an element; `None` for another type.
-fn broken(element: &[u8], dtype: Dtype) -> Option<f64> {
-    Some(match dtype {
-        Dtype::Float16 => f16::from_le_bytes(element.try_into().ok()?).into(),
-        Dtype::Bfloat16 => bf16::from_le_bytes(element.try_into().ok()?).into(),
-        Dtype::Float32 => f32::from_le_bytes(element.try_into().ok()?).into(),
-        Dtype::Float64 => f64::from_le_bytes(element.try_into().ok()?),
-        _ => return None,
-    })
-}
-
-/// Appends a number as an element; false if the type does not hold it.
-fn put(data: &mut Vec<u8>, dtype: Dtype, number: f64) -> bool {
-    let int = number as i64;
-    let is_whole = int as f64 == number;
-    match dtype {
-        Dtype::Float64 => data.extend_from_slice(&number.to_le_bytes()),
-        Dtype::Float32 => data.extend_from_slice(&(number as f32).to_le_bytes()),
-        Dtype::Float16 => data.extend_from_slice(&f16::from_f64(number).to_le_bytes()),
-        Dtype::Bfloat16 => data.extend_from_slice(&bf16::from_f64(number).to_le_bytes()),
-        Dtype::Boolean if number == 0.0 || number == 1.0 => data.push(int as u8),
-        Dtype::Uint8 if is_whole && u8::try_from(int).is_ok() => data.push(int as u8),
-        Dtype::Int8 if is_whole && i8::try_from(int).is_ok() => data.push(int as u8),
-        Dtype::Uint16 if is_whole && u16::try_from(int).is_ok() => {
-            data.extend_from_slice(&(int as u16).to_le_bytes())
-        }
-        Dtype::Int16 if is_whole && i16::try_from(int).is_ok() => {
-            data.extend_from_slice(&(int as i16).to_le_bytes())
-        }
-        Dtype::Int32 if is_whole && i32::try_from(int).is_ok() => {
-            data.extend_from_slice(&(int as i32).to_le_bytes())
-        }
-        Dtype::Int64 if is_whole => data.extend_from_slice(&int.to_le_bytes()),
-        _ => return false,
-    }
-    true
 }
 
 /// Numbered samples that get the types of their data set as they are read.

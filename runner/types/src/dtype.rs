@@ -115,7 +115,8 @@ impl Dtype {
         }
     }
 
-    fn is_float(self) -> bool {
+    /// True for a floating-point type.
+    pub fn is_float(self) -> bool {
         matches!(self, Self::Float16 | Self::Bfloat16 | Self::Float32 | Self::Float64)
     }
 }

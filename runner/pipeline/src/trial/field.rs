@@ -1,6 +1,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use penstock_engine::item::{Dtype, Field, Tensor, Value};
+use penstock_engine::element::Element;
+use penstock_engine::item::{Field, Tensor, Value};
 use penstock_types::text::printable;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -86,7 +87,8 @@ pub(super) fn made_field(field: &Field, shown_bytes: &mut u64) -> MadeField {
 
 fn of_tensor(tensor: &Tensor, shown_bytes: &mut u64) -> MadeValue {
     let (mut min, mut max, mut sum, mut count, mut nan) = (f64::INFINITY, f64::NEG_INFINITY, 0.0, 0_u64, 0);
-    for element in tensor.data.chunks_exact(tensor.dtype.size()).map(|bytes| number(tensor.dtype, bytes)) {
+    for bytes in tensor.data.chunks_exact(tensor.dtype.size()) {
+        let element = Element::read(tensor.dtype, bytes).to_f64();
         if element.is_nan() {
             nan += 1;
         } else {
@@ -112,34 +114,6 @@ fn of_tensor(tensor: &Tensor, shown_bytes: &mut u64) -> MadeValue {
     }
 }
 
-/// Decodes one little-endian element of the type's size.
-fn number(dtype: Dtype, bytes: &[u8]) -> f64 {
-    let bits = bytes.iter().rev().fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
-    match dtype {
-        Dtype::Boolean | Dtype::Uint8 | Dtype::Uint16 => bits as f64,
-        Dtype::Int8 => f64::from(bits as i8),
-        Dtype::Int16 => f64::from(bits as i16),
-        Dtype::Int32 => f64::from(bits as i32),
-        Dtype::Int64 => bits as i64 as f64,
-        Dtype::Float16 => half(bits),
-        Dtype::Bfloat16 => f64::from(f32::from_bits((bits as u32) << 16)),
-        Dtype::Float32 => f64::from(f32::from_bits(bits as u32)),
-        Dtype::Float64 => f64::from_bits(bits),
-    }
-}
-
-/// Decodes an IEEE half: one bit of sign, five of exponent, ten of fraction.
-fn half(bits: u64) -> f64 {
-    let (exponent, fraction) = (i32::from((bits >> 10) as u8 & 0x1f), (bits & 0x3ff) as f64 / 1024.0);
-    let magnitude = match exponent {
-        0 => fraction * 2_f64.powi(-14),
-        0x1f if fraction == 0.0 => f64::INFINITY,
-        0x1f => f64::NAN,
-        _ => (1.0 + fraction) * 2_f64.powi(exponent - 15),
-    };
-    if bits & 0x8000 == 0 { magnitude } else { -magnitude }
-}
-
 fn digest(value: &Value) -> String {
     let digest = Sha256::new();
     // Values of different types may have the same bytes, so a number that identifies the type is appended.
@@ -163,6 +137,8 @@ fn digest(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use penstock_engine::item::Dtype;
+
     use super::*;
 
     fn field(value: Value) -> MadeField {
@@ -172,28 +148,6 @@ mod tests {
     fn tensor(dtype: Dtype, data: Vec<u8>) -> MadeValue {
         let shape = vec![u32::try_from(data.len() / dtype.size()).unwrap()];
         field(Value::Tensor(Tensor { dtype, shape, data: data.into() })).value
-    }
-
-    #[test]
-    fn elements_of_every_type_are_read() {
-        for (dtype, bytes, expected) in [
-            (Dtype::Boolean, vec![1], 1.0),
-            (Dtype::Uint8, vec![255], 255.0),
-            (Dtype::Int8, vec![255], -1.0),
-            (Dtype::Int16, vec![0xfe, 0xff], -2.0),
-            (Dtype::Uint16, vec![0xfe, 0xff], 65534.0),
-            (Dtype::Int32, (-3_i32).to_le_bytes().to_vec(), -3.0),
-            (Dtype::Int64, (-4_i64).to_le_bytes().to_vec(), -4.0),
-            (Dtype::Float16, vec![0x00, 0xc1], -2.5),
-            (Dtype::Float16, vec![0x01, 0x00], 2_f64.powi(-24)),
-            (Dtype::Bfloat16, vec![0x20, 0xc0], -2.5),
-            (Dtype::Float32, 1.25_f32.to_le_bytes().to_vec(), 1.25),
-            (Dtype::Float64, 0.1_f64.to_le_bytes().to_vec(), 0.1),
-        ] {
-            assert_eq!(number(dtype, &bytes), expected, "{dtype:?}");
-        }
-        assert!(number(Dtype::Float16, &[0x01, 0x7c]).is_nan());
-        assert_eq!(number(Dtype::Float16, &[0x00, 0xfc]), f64::NEG_INFINITY);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use penstock_wasm::{LogLevel, LogLine, LogLines, Module};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Map, Value};
+use strum::IntoStaticStr;
 
 use super::compare::compare;
 use super::field::MadeField;
@@ -112,8 +113,9 @@ pub struct SampleTrial {
 }
 
 /// Outcome of one sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Outcome {
     /// Returned by the module as one sample with the same key.
     Kept,
@@ -295,13 +297,7 @@ fn round_up(number: u32) -> u32 {
 
 impl Outcome {
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Kept => "kept",
-            Self::Dropped => "dropped",
-            Self::Many => "many",
-            Self::Held => "held",
-            Self::Failed => "failed",
-        }
+        self.into()
     }
 }
 
