@@ -105,7 +105,7 @@ $(UI)/node_modules/.package-lock.json: $(UI)/package-lock.json
 	@command -v npm >/dev/null || { echo "npm is not there: install Node 20 or newer" >&2; exit 1; }
 	cd $(UI) && npm ci --no-audit --no-fund
 
-$(UI)/node_modules/.built: $(UI)/node_modules/.package-lock.json $(UI_FILES)
+$(UI)/node_modules/.built: $(UI)/node_modules/.package-lock.json $(UI_FILES) web/openapi.json
 	cd $(UI) && npm run build
 	@touch $@
 
@@ -317,9 +317,8 @@ seeds: ## Run the eight reference pipelines `002-*` and print their figures besi
 	cargo bench --locked $(ALL) --profile dev --bench seeds
 
 .PHONY: api
-api: ## Write the API's description and the types that the pages have of it
+api: ## Write the API's description, of which the build of the pages makes their types
 	PENSTOCK_WRITE_OPENAPI=1 cargo test --locked $(ALL) --lib -- the_openapi_document_is_up_to_date
-	cd $(UI) && npm run api
 
 .PHONY: fuzz
 fuzz: std ## Fuzz each target for TIME seconds; inputs that break a promise are kept in target/fuzz/found
@@ -378,4 +377,4 @@ fmt: ## Format everything
 .PHONY: clean
 clean: ## Remove what was built and made
 	cargo clean
-	rm -rf $(DEMO) $(UI)/dist $(UI)/node_modules tests/e2e/node_modules
+	rm -rf $(DEMO) $(UI)/dist $(UI)/node_modules $(UI)/src/api/{kinds.ts,schema.d.ts} tests/e2e/node_modules

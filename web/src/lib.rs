@@ -39,7 +39,7 @@ pub use tokens::{NamedToken, Role, TokenFile};
 mod tests {
     use std::{env, fs};
 
-    /// Path of the OpenAPI document, from which the TypeScript types of the pages are generated; `make api` writes both.
+    /// Path of the OpenAPI document, which `make api` writes and the build of the pages makes TypeScript types of.
     const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
 
     #[test]

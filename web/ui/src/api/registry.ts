@@ -1,7 +1,7 @@
 // Modules, stores, documents and sessions.
 
 import { address, ApiError, get, post, postText, problem, put, readProblem, remove, send } from './client'
-import type { ModuleDetail, ModuleUpload, RunDetail, Session, Store, StoreKeys, TrialReport, TryRequest, Validation } from './types'
+import type { ModuleDetail, ModuleUpload, RunDetail, Session, StoreKeys, StoreSummary, TrialReport, TryRequest, Validation } from './types'
 
 const ofName = (name: string) => `/modules/${encodeURIComponent(name)}`
 const ofVersion = (name: string, version: number | string) => `${ofName(name)}/versions/${encodeURIComponent(String(version))}`
@@ -25,7 +25,7 @@ export const registry = {
   deleteAlias: (name: string, alias: string) => remove(ofAlias(name, alias)),
   tryOut: (name: string, version: number, request: TryRequest) => post<TrialReport>(`${ofVersion(name, version)}/try`, request),
 
-  stores: (signal?: AbortSignal) => get<{ items: Store[] }>('/stores', {}, signal),
+  stores: (signal?: AbortSignal) => get<{ items: StoreSummary[] }>('/stores', {}, signal),
   keys: (store: string, prefix: string, limit: number, signal?: AbortSignal) => get<StoreKeys>(`/stores/${encodeURIComponent(store)}/keys`, { prefix, limit }, signal),
 }
 

@@ -13,7 +13,7 @@ import {
 import type { Tree } from '@lezer/common'
 import { tags } from '@lezer/highlight'
 
-import type { Fault } from '../api/types'
+import type { DocumentFault } from '../api/types'
 import { unmarked } from '../parts/prose'
 import { complete } from './complete'
 import { pointerAt, pathOf, rangeOf, type Range } from './pointer'
@@ -84,7 +84,7 @@ export function openEditor(host: HTMLElement, settings: EditorSettings) {
     replace: (text: string) => view.dispatch({ changes: { from: 0, to: view.state.doc.length, insert: text } }),
     change: (changes: ChangeSpec) => view.dispatch({ changes }),
     /** Marks faults in the text; returns the line of each fault. */
-    mark(faults: Fault[]): number[] {
+    mark(faults: DocumentFault[]): number[] {
       const { tree, text } = read(view.state)
       const found = faults.map((fault): Diagnostic => ({ ...rangeOf(tree, text, fault.pointer), severity: 'error', message: unmarked(fault.detail) }))
       view.dispatch(setDiagnostics(view.state, found))

@@ -1,6 +1,6 @@
 // Signs and short names for the limit of a run. The server writes the full sentences.
 
-import type { VerdictAnswer, VerdictKind, VerdictSpan } from '../api/types'
+import type { Answer, VerdictKind, VerdictSpan } from '../api/types'
 import type { Tone } from '../parts/Badge.svelte'
 
 export interface Look {
@@ -34,7 +34,7 @@ export function inShort(kind: VerdictKind, stage: string | null): string {
 }
 
 /** Answers to the question “Is data loading the bottleneck?”. */
-export const ANSWERS: Record<VerdictAnswer, string> = { yes: 'Yes', no: 'No', nothing_waits: 'No', unknown: 'Not known yet' }
+export const ANSWERS: Record<Answer, string> = { yes: 'Yes', no: 'No', nothing_waits: 'No', unknown: 'Not known yet' }
 
 /** Spans of the limit from the run's details, with the current span from the newest live sample. */
 export function spansNow(spans: readonly VerdictSpan[], now: VerdictSpan | null): VerdictSpan[] {

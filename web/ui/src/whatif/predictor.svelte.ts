@@ -1,6 +1,6 @@
 // Predictions of a run with other settings, requested after the settings have stopped changing.
 
-import type { Fault, Predicted, PredictRequest, Problem } from '../api/types'
+import type { DocumentFault, Predicted, PredictRequest, Problem } from '../api/types'
 import { Request } from '../parts/request.svelte'
 
 /** Time without a change before a request. */
@@ -33,7 +33,7 @@ export class Predictor {
     return this.#asking.problem
   }
 
-  get faults(): Fault[] {
+  get faults(): DocumentFault[] {
     return this.problem?.errors ?? []
   }
 

@@ -1,6 +1,7 @@
 // Settings of a run's document that can be tried: those with a slider, and sets of values.
 
-import type { Fault, PipelineDocument, Proposal } from '../api/types'
+import { SETTINGS } from '../api/kinds'
+import type { DocumentFault, PipelineDocument, Proposal } from '../api/types'
 import { roundStep } from '../charts/scale'
 import { isUnder, pointerOf, segmentsOf } from '../editor/pointer'
 import { record } from '../parts/json'
@@ -29,8 +30,6 @@ export interface KnobRow {
   queue: Knob | null
 }
 
-/** Kinds of stages that process one item at a time. */
-const WITHOUT_CONCURRENCY = new Set(['aggregate', 'disaggregate', 'route'])
 /** End of a slider: a multiple of the run's value, and a minimum. */
 const [FURTHER, LEAST_MOST] = [4, 8]
 
@@ -55,13 +54,13 @@ export function rowsOf(document: PipelineDocument, steps: readonly Step[], label
     const isSink = number === steps.length - 1
     const kind = Object.keys(record(valueAt(document, place)) ?? {})[0]
     // The module of a route is a step in front of it, with the same place.
-    const at = kind === undefined || (kind === 'route' && step.kind !== 'route') ? null : pointerOf([...place, kind])
+    const at = kind === undefined || kind !== step.kind ? null : pointerOf([...place, kind])
     const queueAt = isSink ? pointerOf(['sink']) : at
     return {
       step,
       label,
       concurrency:
-        at !== null && !isSink && step.stage && !WITHOUT_CONCURRENCY.has(kind as string)
+        at !== null && step.stage && SETTINGS[step.kind]?.includes('concurrency')
           ? whole(`${at}/concurrency`, 'concurrency', label, step.stage.concurrency)
           : null,
       queue: queueAt === null ? null : whole(`${queueAt}/queue`, 'queue', label, step.queue.capacity),
@@ -71,17 +70,17 @@ export function rowsOf(document: PipelineDocument, steps: readonly Step[], label
 
 /** Settings of the whole run: worker threads, and the time per item of a simulated consumer. */
 export function knobsOfRun(document: PipelineDocument, threads: number, budget: number | null): { threads: Knob; step: Knob | null } {
-  const simulated = record(record(document.consumer)?.simulate)
-  const step_ms = simulated?.step_ms
+  const [kind = '', consumer] = Object.entries(record(document.consumer) ?? {})[0] ?? []
+  const step_ms = record(consumer)?.step_ms
   return {
     threads: { ...whole('/threads', 'threads', 'the run', threads), ...(budget === null ? {} : { most: Math.max(threads, budget) }) },
-    step: typeof step_ms === 'number' ? stepKnob(step_ms) : null,
+    step: typeof step_ms === 'number' ? stepKnob(pointerOf(['consumer', kind, 'step_ms']), step_ms) : null,
   }
 }
 
-function stepKnob(now: number): Knob {
+function stepKnob(pointer: string, now: number): Knob {
   const most = now > 0 ? FURTHER * now : 100
-  return { pointer: '/consumer/simulate/step_ms', what: 'step', of: 'the consumer', now, least: 0, most, step: Number(roundStep(most / 200).toPrecision(1)) }
+  return { pointer, what: 'step', of: 'the consumer', now, least: 0, most, step: Number(roundStep(most / 200).toPrecision(1)) }
 }
 
 function whole(pointer: string, what: string, of: string, now: number): Knob {
@@ -124,7 +123,7 @@ export function asSet(document: PipelineDocument, settings: Settings): Record<st
 }
 
 /** Faults of a value, including faults inside the value and faults of its parents. */
-export function faultsAt(faults: readonly Fault[], pointer: string): Fault[] {
+export function faultsAt(faults: readonly DocumentFault[], pointer: string): DocumentFault[] {
   return faults.filter((fault) => isUnder(fault.pointer, pointer) || (fault.pointer !== '' && isUnder(pointer, fault.pointer)))
 }
 
