@@ -15,7 +15,7 @@ export class ModuleParams {
   fetch(document: Schema | null): void {
     const stages = Array.isArray(document?.stages) ? (document.stages as unknown[]) : []
     for (const stage of stages) {
-      const module = record(record(stage)?.wasm)?.module
+      const module = record(Object.values(record(stage) ?? {})[0])?.module
       if (typeof module === 'string' && !module.startsWith('sha256:') && !this.#asked.has(module)) void this.#fetch(module)
     }
   }

@@ -35,8 +35,8 @@ export function rooted(root: unknown): SchemaFor {
 export function documentSchema(pipeline: Schema, document: Schema | null, paramsOf: (module: string) => Schema | null): SchemaFor {
   return (segments) => {
     const [stages, place, kind, params, ...rest] = segments
-    if (stages === 'stages' && kind === 'wasm' && params === 'params' && Array.isArray(document?.stages)) {
-      const module = record(record((document.stages as unknown[])[Number(place)])?.wasm)?.module
+    if (stages === 'stages' && kind !== undefined && params === 'params' && Array.isArray(document?.stages)) {
+      const module = record(record((document.stages as unknown[])[Number(place)])?.[kind])?.module
       const found = typeof module === 'string' ? paramsOf(module) : null
       if (found) return [found, rest]
     }

@@ -55,12 +55,13 @@ export function graphOf(steps: Step[]): GraphNode[] {
   let line: GraphNode[] = []
   for (const step of steps) {
     const lanes: GraphNode[][] = []
-    if (step.kind === 'path') {
+    // The gate of a path has its name behind the id of the route; behind it follow the stages of the path, with positions.
+    if (step.id.split('/').length % 2 === 0) {
       const route = step.id.slice(0, step.id.lastIndexOf('/'))
       if (open.at(-1)?.route !== route) open.push({ route, before: line, lanes: [] })
       line = []
       open.at(-1)!.lanes.push(line)
-    } else if (step.kind === 'route' && open.at(-1)?.route === step.id) {
+    } else if (open.at(-1)?.route === step.id) {
       const route = open.pop()!
       line = route.before
       lanes.push(...route.lanes)

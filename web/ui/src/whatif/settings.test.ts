@@ -4,10 +4,11 @@ import type { QueueRecord, StageRecord } from '../api/types'
 import type { Step } from '../run/pipeline'
 import { areSame, asSet, faultsAt, knobsOfRun, nameOf, readSettings, rowsOf, settingsOf, valueOf, withValue, written, type Knob } from './settings'
 
+const kinds: Record<string, string> = { '1:fetch': 'fetch', '2:aggregate': 'aggregate', '3:decode': 'wasm' }
 const step = (id: string, capacity: number, concurrency: number | null = null): Step => ({
   id,
   name: id.slice(2),
-  kind: '',
+  kind: kinds[id] ?? '',
   stage: concurrency === null ? null : ({ id, concurrency } as StageRecord),
   queue: { id: `${id}_queue`, capacity } as QueueRecord,
 })
