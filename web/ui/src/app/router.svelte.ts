@@ -4,13 +4,15 @@ import { changed } from './paths'
 
 /** Address of the page. Pages read it; links and `go` change it. */
 class Place {
+  /** Set in a file: only the part of its address after `#` can change without a reload, so that part holds the query. */
+  isFile = false
   path = $state(window.location.pathname)
   #search = $state(window.location.search)
   query = $derived(new URLSearchParams(this.#search))
 
   read(): void {
     this.path = window.location.pathname
-    this.#search = window.location.search
+    this.#search = this.isFile ? window.location.hash.slice(1) : window.location.search
   }
 }
 
@@ -27,7 +29,7 @@ export function go(to: string, { replace = false } = {}): void {
 /** Changes query parameters of the address, so that a reload or a shared link shows the same view. */
 export function setQuery(changes: Record<string, string | number | null | undefined>, { push = false } = {}): void {
   const query = changed(place.query, changes).toString()
-  go(window.location.pathname + (query ? `?${query}` : '') + window.location.hash, { replace: !push })
+  go(place.isFile ? `#${query}` : window.location.pathname + (query ? `?${query}` : '') + window.location.hash, { replace: !push })
 }
 
 export class Filters<Name extends string> {
