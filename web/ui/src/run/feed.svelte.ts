@@ -2,8 +2,9 @@
 
 import { ApiError, problemOf } from '../api/client'
 import { api } from '../api/endpoints'
+import type { Listener } from '../api/events'
 import { live } from '../api/live.svelte'
-import type { LiveSample, LogEntry, Problem, RunDetail, RunFigures, RunSummary } from '../api/types'
+import type { LiveSample, Problem, RunDetail, RunFigures, RunSummary } from '../api/types'
 import { askOf, windowInWords } from './figures'
 import { isOver, labelsOf, stepsOf } from './pipeline'
 
@@ -43,9 +44,7 @@ export class RunFeed {
   #isFinal = false
   #later: number | undefined
   #unfollow: () => void = () => {}
-  #onSample = new Set<(sample: LiveSample) => void>()
-  #onRefetch = new Set<() => void>()
-  #onLog = new Set<(entry: LogEntry) => void>()
+  #listeners = new Set<Listener>()
 
   constructor(readonly id: string) {
     if (seen?.id === id) this.detail = seen
@@ -64,7 +63,7 @@ export class RunFeed {
         this.#change(run)
         this.#catchUp()
       },
-      log: (_, entry) => this.#onLog.forEach((receive) => receive(entry)),
+      log: (run, entry) => this.#listeners.forEach(({ log }) => log?.(run, entry)),
       refetch: () => this.#catchUp(),
     })
     return () => {
@@ -74,25 +73,16 @@ export class RunFeed {
     }
   }
 
-  onSample(receive: (sample: LiveSample) => void): () => void {
-    this.#onSample.add(receive)
-    return () => this.#onSample.delete(receive)
-  }
-
-  onRefetch(fetch: () => void): () => void {
-    this.#onRefetch.add(fetch)
-    return () => this.#onRefetch.delete(fetch)
-  }
-
-  onLog(receive: (entry: LogEntry) => void): () => void {
-    this.#onLog.add(receive)
-    return () => this.#onLog.delete(receive)
+  /** Passes samples, lines of the log and refetches on until the returned function is called. */
+  listen(listener: Listener): () => void {
+    this.#listeners.add(listener)
+    return () => this.#listeners.delete(listener)
   }
 
   refetch(): void {
     this.sample = null
     void this.refresh()
-    this.#onRefetch.forEach((fetch) => fetch())
+    this.#listeners.forEach(({ refetch }) => refetch?.())
   }
 
   /** Fetches everything again, since live events may have been missed; a pending request is completed first. */
@@ -162,7 +152,7 @@ export class RunFeed {
     if (this.sample && sample.t1_s <= this.sample.t1_s) return
     this.sample = sample
     this.heard_ms = performance.now()
-    this.#onSample.forEach((receive) => receive(sample))
+    this.#listeners.forEach(({ sample: receive }) => receive?.(sample))
     // Requests do not overlap: otherwise each live sample would cancel a slow request.
     if (this.#fetching === null && performance.now() - this.#fetched_ms > (this.#withFigures ? REFRESH_MS : CARD_REFRESH_MS)) void this.refresh()
   }

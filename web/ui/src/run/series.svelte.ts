@@ -113,18 +113,18 @@ export class RunSeries {
   }
 
   start(): () => void {
-    const ends = [
-      this.feed.onSample(({ t1_s }) => {
+    const end = this.feed.listen({
+      sample: ({ t1_s }) => {
         void this.#add(t1_s)
         void this.#refreshOverview(t1_s)
-      }),
-      this.feed.onRefetch(() => {
+      },
+      refetch: () => {
         if (this.#window) void this.load(this.#window)
         void this.loadOverview()
-      }),
-    ]
+      },
+    })
     return () => {
-      ends.forEach((end) => end())
+      end()
       this.#window = null
       this.#loading?.abort()
       this.#overview.end()

@@ -1,6 +1,7 @@
 import { beforeEach, describe, expect, it, vi } from 'vitest'
 
 import { columnKey } from '../charts/series'
+import type { Listener } from '../api/events'
 import type { LiveSample, Metric, Series } from '../api/types'
 import type { Window } from '../charts/window'
 import type { RunFeed } from './feed.svelte'
@@ -38,11 +39,10 @@ class FakeFeed {
   #hear: (sample: LiveSample) => void = () => {}
 
   elapsed = () => this.length_s
-  onSample = (hear: (sample: LiveSample) => void) => {
-    this.#hear = hear
+  listen = ({ sample }: Listener) => {
+    this.#hear = (heard) => sample?.(heard)
     return () => {}
   }
-  onRefetch = () => () => {}
 
   /** Sends a live sample at this time and waits for the requests that follow. */
   async reaches(length_s: number): Promise<void> {
