@@ -132,15 +132,17 @@ export function summarySheet(table: SeriesTable | null, metric: Metric, lines: r
 
 /** `table` with only the columns of `metric`, multiplied by the weights of their ids; the default weight is 1. */
 export function weighed(table: SeriesTable, metric: Metric, weights: Map<string, number>): SeriesTable {
-  const columns = new Map<string, Column>()
-  for (const [key, column] of table.columns) {
-    if (column.metric !== metric) continue
-    const weight = weights.get(column.id) ?? 1
-    const next: Column = { ...column }
-    for (const which of PARTS) if (column[which]) next[which] = column[which].map((value) => (value === null ? null : value * weight))
-    columns.set(key, next)
-  }
-  return { ...table, columns }
+  const columns = new Map([...table.columns].filter(([, column]) => column.metric === metric))
+  return mapped({ ...table, columns }, ({ id }, values) => values.map((value) => (value === null ? null : value * (weights.get(id) ?? 1))))
+}
+
+/** `table` with the values of each column replaced: its means, and its minima and maxima if it has them. */
+function mapped(table: SeriesTable, change: (column: Column, values: Column['mean']) => Column['mean']): SeriesTable {
+  const columns = Array.from(table.columns, ([key, column]): [string, Column] => {
+    const parts = PARTS.flatMap((which) => (column[which] ? [[which, change(column, column[which])]] : []))
+    return [key, { ...column, ...Object.fromEntries(parts) }]
+  })
+  return { ...table, columns: new Map(columns) }
 }
 
 /** Metrics per second: in a short part of a bucket, a few items make a high rate. */
@@ -151,15 +153,10 @@ export function withoutParts(table: SeriesTable): SeriesTable {
   const { t_s, from_s, bucket_s } = table
   const last = t_s.length - 1
   const isCut = last >= 0 && (t_s[last] as number) - (t_s[last - 1] ?? from_s) < bucket_s - CLOSE_S
-  const columns = new Map<string, Column>()
-  for (const [key, column] of table.columns) {
-    const [first, end] = [column.mean.findIndex((value) => value !== null), column.mean.findLastIndex((value) => value !== null)]
-    const isPart = RATES.includes(column.metric) && end > first && (end < last || isCut)
-    const next: Column = { ...column }
-    for (const which of PARTS) if (isPart && column[which]) next[which] = column[which].with(end, null)
-    columns.set(key, next)
-  }
-  return { ...table, columns }
+  return mapped(table, ({ metric, mean }, values) => {
+    const [first, end] = [mean.findIndex((value) => value !== null), mean.findLastIndex((value) => value !== null)]
+    return RATES.includes(metric) && end > first && (end < last || isCut) ? values.with(end, null) : values
+  })
 }
 
 /** A column for a saved file; a metric that was multiplied by weights has another name. */
