@@ -42,32 +42,24 @@ export function newKey(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, '0')).join('')
 }
 
-export async function get<T>(path: string, query?: Query, signal?: AbortSignal): Promise<T> {
-  return json(await send(address(path, query), { signal: signal ?? null }))
-}
-
-export function post<T>(path: string, body?: unknown, more?: Sent): Promise<T> {
-  return postText(path, body === undefined ? null : JSON.stringify(body), more)
-}
-
 interface Sent {
-  query?: Query
+  query?: Query | undefined
   headers?: Record<string, string>
   signal?: AbortSignal | undefined
 }
 
-export async function postText<T>(path: string, body: string | Blob | null, { query, headers, signal }: Sent = {}): Promise<T> {
-  const type = body === null ? {} : JSON_TYPE
-  return json(await send(address(path, query), { method: 'POST', headers: { ...type, ...headers }, body, signal: signal ?? null }))
+/** Sends a body of JSON, if there is one, and reads the answer. */
+async function ask<T>(method: string | undefined, path: string, body: string | Blob | null, { query, headers, signal }: Sent = {}): Promise<T> {
+  const init = body === null ? { headers } : { headers: { ...JSON_TYPE, ...headers }, body }
+  const response = await send(address(path, query), { method, signal, ...init })
+  return (response.status === 204 ? undefined : await response.json()) as T
 }
 
-export async function put<T>(path: string, body: unknown): Promise<T> {
-  return json(await send(address(path), { method: 'PUT', headers: JSON_TYPE, body: JSON.stringify(body) }))
-}
-
-export async function remove<T = void>(path: string): Promise<T> {
-  return json(await send(address(path), { method: 'DELETE' }))
-}
+export const get = <T>(path: string, query?: Query, signal?: AbortSignal) => ask<T>(undefined, path, null, { query, signal })
+export const post = <T>(path: string, body?: unknown, more?: Sent) => ask<T>('POST', path, body === undefined ? null : JSON.stringify(body), more)
+export const postText = <T>(path: string, body: string | Blob, more?: Sent) => ask<T>('POST', path, body, more)
+export const put = <T>(path: string, body: unknown) => ask<T>('PUT', path, JSON.stringify(body))
+export const remove = (path: string) => ask<void>('DELETE', path, null)
 
 /** Sends a request and returns its answer, or throws an [`ApiError`] with the problem of the answer. */
 export async function send(url: string, init: RequestInit): Promise<Response> {
@@ -114,8 +106,3 @@ export function problemOf(thrown: unknown): Problem {
 
 /** A problem found by the page, not by the server. */
 export const problem = (title: string, detail: string, status = 0): Problem => ({ type: 'about:blank', title, status, detail })
-
-async function json<T>(response: Response): Promise<T> {
-  if (response.status === 204) return undefined as T
-  return (await response.json()) as T
-}
