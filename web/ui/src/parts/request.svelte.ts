@@ -1,6 +1,6 @@
 // Requests for the data of a page, and actions of its buttons.
 
-import { onDestroy } from 'svelte'
+import { onDestroy, onMount } from 'svelte'
 
 import { NO_ANSWER, problemOf } from '../api/client'
 import { reach } from '../api/reach.svelte'
@@ -65,8 +65,18 @@ export function request<T>(fetch: (signal: AbortSignal) => Promise<T>): Request<
   return made
 }
 
+/** Creates a request that is sent when the calling component is mounted, then repeated while the tab is visible and as long as `isWanted`. */
+export function polled<T>(fetch: (signal: AbortSignal) => Promise<T>, every_ms: number, isWanted = () => true): Request<T> {
+  const made = request(fetch)
+  onMount(() => {
+    void made.ask()
+    return everySeen(every_ms, () => isWanted() && void made.ask())
+  })
+  return made
+}
+
 /** Repeats a task while the tab is visible, until the returned function is called. */
-export function everySeen(after_ms: number, task: () => void): () => void {
+export function everySeen(after_ms: number, task: () => unknown): () => void {
   const timer = window.setInterval(() => {
     if (document.visibilityState === 'visible') task()
   }, after_ms)
