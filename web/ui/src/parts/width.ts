@@ -4,3 +4,10 @@ export const widthOf = (tell: (width: number) => void) => (element: Element) => 
   watcher.observe(element)
   return () => watcher.disconnect()
 }
+
+/** Attachment that tells when the element is on the screen, or less than `margin` away from it. */
+export const whenSeen = (tell: () => void, margin = '0px') => (element: Element) => {
+  const watcher = new IntersectionObserver(([entry]) => entry?.isIntersecting && tell(), { rootMargin: margin })
+  watcher.observe(element)
+  return () => watcher.disconnect()
+}
