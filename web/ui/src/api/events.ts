@@ -1,5 +1,6 @@
 // Event stream of a tab. All pages share one connection, because browsers allow about six to a host.
 
+import { address } from './client'
 import type { LiveEvent, LiveSample, LogEntry, RunSummary } from './types'
 
 /** Callbacks for events. `refetch` reports that events may be missing, so that the page fetches its data again. */
@@ -117,12 +118,8 @@ export class EventStream {
     if (this.#followers.size === 0) return
     if (this.connection !== 'reconnecting') this.#say('connecting')
     this.#runsOfSource = this.#runs()
-    const search = new URLSearchParams()
-    if (this.#runsOfSource) search.set('runs', this.#runsOfSource)
-    if (this.#last) search.set('last', `${this.#last.epoch}-${this.#last.n}`)
     this.#fresh = this.#last === null
-    const text = search.toString()
-    const source = this.open('/api/v1/events' + (text ? `?${text}` : ''))
+    const source = this.open(address('/events', { runs: this.#runsOfSource, last: this.#last && `${this.#last.epoch}-${this.#last.n}` }))
     this.#source = source
     for (const type of EVENTS) {
       source.addEventListener(type, (event) => {

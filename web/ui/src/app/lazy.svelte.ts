@@ -2,12 +2,8 @@
 
 import { reach } from '../api/reach.svelte'
 
-class Parts {
-  /** Set once the server does not have a file of this page any more: it was updated since the page was loaded. */
-  outdated = $state(false)
-}
-
-export const parts = new Parts()
+/** `outdated` is set once the server does not have a file of this page any more: it was updated since the page was loaded. */
+export const parts = $state({ outdated: false })
 
 /** Links to style sheets that could not be loaded. */
 const failedStyles = new Set<HTMLLinkElement>()

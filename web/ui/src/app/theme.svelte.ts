@@ -1,17 +1,18 @@
 export type Theme = 'system' | 'light' | 'dark'
 
 const KEY = 'penstock.theme'
+const darkWanted = window.matchMedia?.('(prefers-color-scheme: dark)')
 
 /** Colour scheme: light, dark, or that of the system. It is set on the root element, where `light-dark()` reads it. */
 class ThemeChoice {
   choice = $state<Theme>(stored())
-  #systemDark = $state(darkWanted()?.matches ?? false)
+  #systemDark = $state(darkWanted?.matches ?? false)
   /** Set while the dark scheme is shown; canvases redraw when it changes. */
   dark = $derived(this.choice === 'system' ? this.#systemDark : this.choice === 'dark')
 
   constructor() {
     apply(this.choice)
-    darkWanted()?.addEventListener('change', (event) => (this.#systemDark = event.matches))
+    darkWanted?.addEventListener('change', (event) => (this.#systemDark = event.matches))
   }
 
   set(choice: Theme): void {
@@ -39,8 +40,4 @@ function stored(): Theme {
 
 function apply(choice: Theme): void {
   document.documentElement.style.colorScheme = choice === 'system' ? 'light dark' : choice
-}
-
-function darkWanted(): MediaQueryList | undefined {
-  return typeof window.matchMedia === 'function' ? window.matchMedia('(prefers-color-scheme: dark)') : undefined
 }

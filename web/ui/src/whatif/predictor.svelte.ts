@@ -1,6 +1,6 @@
 // Predictions of a run with other settings, requested after the settings have stopped changing.
 
-import type { DocumentFault, Predicted, PredictRequest, Problem } from '../api/types'
+import type { Predicted, PredictRequest, Problem } from '../api/types'
 import { Request } from '../parts/request.svelte'
 
 /** Time without a change before a request. */
@@ -31,10 +31,6 @@ export class Predictor {
 
   get problem(): Problem | null {
     return this.#asking.problem
-  }
-
-  get faults(): DocumentFault[] {
-    return this.problem?.errors ?? []
   }
 
   /** Cancels the previous request, and requests a prediction after a pause. */

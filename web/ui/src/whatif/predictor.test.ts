@@ -65,11 +65,11 @@ it('keeps a problem until the next success', async () => {
   made.ask({ '/threads': 600 }, 0)
   vi.advanceTimersByTime(0)
   await asked[0]?.refuse(new ApiError({ type: '', title: '', status: 422, detail: '', errors: [{ pointer: '/threads', detail: 'too many' }] }))
-  expect([made.faults.map(({ pointer }) => pointer), made.busy]).toEqual([['/threads'], false])
+  expect([made.problem?.errors?.map(({ pointer }) => pointer), made.busy]).toEqual([['/threads'], false])
   made.ask({}, 0)
   vi.advanceTimersByTime(0)
   await asked[1]?.answer(24)
-  expect([made.faults, made.problem]).toEqual([[], null])
+  expect(made.problem).toBeNull()
 })
 
 it('requests proposals independently', async () => {
