@@ -1,14 +1,16 @@
 // Requests to the API by the name of the resource.
 
-import { get, post, put, remove } from './client'
+import { get, post, postText, put, remove } from './client'
 import type {
-  AuditEntry, DeadLetters, LogEntry, Metric, ModuleSummary, Page, PipelineDocument, Predicted, PredictRequest, QueryOf,
-  ReplayReport, RunDetail, RunError, RunFigures, RunSpec, RunSummary, RunTags, Series, System, TaskTimes, Timeline,
+  AuditEntry, BenchmarkComparison, BenchmarkProgress, BenchmarkSummary, BenchReport, CurrentBenchmark, DeadLetters, LogEntry, Metric, ModuleSummary, Page,
+  PipelineDocument, Predicted, PredictRequest, QueryOf, ReplayReport, RunDetail, RunError, RunFigures, RunSpec, RunSummary, RunTags, Series, StartBenchmark,
+  System, TaskTimes, Timeline,
 } from './types'
 
 type SeriesQuery = Omit<QueryOf<'show_series'>, 'metrics' | 'ids'> & { metrics?: Metric[]; ids?: string[] }
 
 const run = (id: string) => `/runs/${encodeURIComponent(id)}`
+const benchmark = (id: string) => `/benchmarks/${encodeURIComponent(id)}`
 
 export const api = {
   system: (signal?: AbortSignal) => get<System>('/system', {}, signal),
@@ -35,4 +37,16 @@ export const api = {
   deadLetters: (id: string, signal?: AbortSignal) => get<DeadLetters>(`${run(id)}/dead-letters`, {}, signal),
   predict: (id: string, request: PredictRequest, signal?: AbortSignal) => post<Predicted>(`${run(id)}/predict`, request, { signal }),
   replay: (id: string, modules: Record<string, string>) => post<ReplayReport>(`${run(id)}/replay`, { modules }),
+}
+
+export const benchmarks = {
+  list: (query: QueryOf<'list_benchmarks'>, signal?: AbortSignal) => get<Page<BenchmarkSummary>>('/benchmarks', { ...query }, signal),
+  compare: (id: string, base: string, signal?: AbortSignal) => get<BenchmarkComparison>(`${benchmark(id)}/comparison`, { base }, signal),
+  report: (id: string, signal?: AbortSignal) => get<BenchReport>(benchmark(id), {}, signal),
+  delete: (id: string) => remove(benchmark(id)),
+  start: (request: StartBenchmark) => post<BenchmarkProgress>('/benchmarks/start', request),
+  current: (signal?: AbortSignal) => get<CurrentBenchmark>('/benchmarks/current', {}, signal),
+  stop: (id: string) => post<BenchmarkProgress>(`${benchmark(id)}/stop`),
+  /** Stores a report on the server, unchanged. */
+  keep: (report: Blob) => postText<BenchmarkSummary>('/benchmarks', report),
 }
