@@ -5,6 +5,7 @@ pub mod amount;
 pub mod config;
 pub mod data_set;
 pub mod dtype;
+pub mod failure;
 pub mod fault;
 pub mod figures;
 pub mod kinds;

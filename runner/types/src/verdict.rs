@@ -29,8 +29,8 @@ pub use self::diagnosis::Diagnosis;
 use self::judge::Look;
 pub use self::shape::PipelineShape;
 pub use self::slots::{SlotUse, ThreadUse};
+use crate::failure::FailureGroup;
 use crate::machine::MachineFigures;
-use crate::run::FailureGroup;
 use crate::series::Row;
 use crate::stats::{QueueFigures, TaskFigures};
 

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use super::judge::{Limit, Look};
 use super::{Measured, PipelineShape, Verdict, VerdictKind, VerdictSpan, words};
+use crate::failure::FailureGroup;
 use crate::machine::MachineFigures;
-use crate::run::FailureGroup;
 use crate::series::Row;
 use crate::stats::{BookRow, QueueFigures, QueueSums, TaskSums};
 

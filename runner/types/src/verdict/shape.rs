@@ -3,13 +3,13 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use super::Measured;
+use crate::failure::FailureGroup;
 use crate::fault::Pointer;
 use crate::kinds::Work;
 use crate::machine::MachineFigures;
 use crate::plan::{ConsumerPlan, Flow, Plan, StagePlan, Unit};
 use crate::policy::Order;
 use crate::routes::RouteSpan;
-use crate::run::FailureGroup;
 use crate::series::Row;
 use crate::stats::{QueueFigures, TaskFigures, TaskRow};
 
