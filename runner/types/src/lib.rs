@@ -4,6 +4,7 @@
 pub mod amount;
 pub mod config;
 pub mod data_set;
+mod defaults;
 pub mod dtype;
 pub mod failure;
 pub mod fault;

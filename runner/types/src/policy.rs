@@ -50,15 +50,6 @@ pub enum Ragged {
     Skip,
 }
 
-impl Ragged {
-    /// True for the default, which is not serialized, so that recipes of existing folders stay equal: a run that completes with
-    /// `fail` makes the same batches as with `skip`, the behaviour of earlier versions.
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-    pub(crate) fn is_usual(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// Handling of samples whose fields differ from those of their data set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -68,13 +59,6 @@ pub enum Mismatch {
     Fail,
     /// Fails the samples that differ; `on_error` applies to them.
     Skip,
-}
-
-impl Mismatch {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-    pub(crate) fn is_usual(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 /// Limit of failures, beyond which the run ends as failed.

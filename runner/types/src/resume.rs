@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 pub use settled::{EpochProgress, LEAST_CHILD_BYTES, LEAST_EPOCH_BYTES, LEAST_RANGE_BYTES, Progress};
 
 use crate::data_set::DataFields;
+use crate::defaults::is_default;
 use crate::ledger::RunBook;
 use crate::traversal::{Shard, TraversalSettings, Uneven};
 
@@ -61,7 +62,7 @@ pub struct Token {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fields: BTreeMap<String, DataFields>,
     /// Number of the rules by which sources select what they take: 0 for states that older versions wrote.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub selection: u32,
     /// Number of positions in an epoch, if the document limits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,7 +112,7 @@ pub struct RankState {
     /// Items handed out so far.
     pub items: u64,
     /// State of the stateful stage, if it saves that.
-    #[serde(default, skip_serializing_if = "Kept::is_empty")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub kept: Kept,
 }
 
@@ -125,12 +126,6 @@ pub struct Kept {
     /// Samples made from later states that were handed out, by their hashes: those of each call of the stage that made samples, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub handed: Vec<Vec<Hash>>,
-}
-
-impl Kept {
-    fn is_empty(&self) -> bool {
-        self.state.is_empty() && self.handed.is_empty()
-    }
 }
 
 /// Bytes as text.
@@ -251,11 +246,6 @@ impl Write for Within {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(number: &u32) -> bool {
-    *number == 0
 }
 
 /// True unless a source has different fields in both.

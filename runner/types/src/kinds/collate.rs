@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use super::rules::{Fails, Rules, Work, Written, only_behind_route};
 use super::settings::{Settings, tasked_stage};
+use crate::defaults::is_default;
 use crate::fault::Pointer;
 use crate::plan::{Faults, Fields, Flow, Unit};
 use crate::policy::{Mismatch, Ragged};
@@ -10,7 +11,8 @@ tasked_stage! {
     /// Stacks every field over the samples of a batch.
     Collate {
         /// Handling of tensors that differ in shape within a batch.
-        #[serde(default, skip_serializing_if = "Ragged::is_usual")]
+        // A run that completes with `fail` makes the same batches as with `skip`, the behaviour of earlier versions.
+        #[serde(default, skip_serializing_if = "is_default")]
         #[schemars(extend("default" = Ragged::default()))]
         ragged: Ragged,
         /// Shapes of tensor fields, e.g. `{"image": [3, 224, 224]}`, with `"ragged": "skip"`: samples of other shapes fail. Without
@@ -18,7 +20,7 @@ tasked_stage! {
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         shape: BTreeMap<String, Vec<u32>>,
         /// Handling of samples whose fields differ from those of the data set in presence or type.
-        #[serde(default, skip_serializing_if = "Mismatch::is_usual")]
+        #[serde(default, skip_serializing_if = "is_default")]
         #[schemars(extend("default" = Mismatch::default()))]
         mismatch: Mismatch,
     }

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::rules::{Memory, Recipe, Rules, Work, Written, only_behind_route};
 use super::settings::{Settings, tasked_stage};
 use crate::amount::{self, count};
+use crate::defaults::is_default;
 use crate::fault::{FaultKind, MAX_FAULTS, Pointer, SpecFault, listed};
 use crate::manifest::Mode;
 use crate::plan::{Faults, Fields, Flow, Known, Missing, ModuleFacts, Unit};
@@ -34,7 +35,7 @@ tasked_stage! {
         #[serde(default)]
         memory_mib: MemoryMib,
         /// Data the module may return for one sample, over all samples made from it, in MiB. A call that returns more fails.
-        #[serde(default, skip_serializing_if = "is_usual_output")]
+        #[serde(default, skip_serializing_if = "is_default")]
         #[schemars(extend("default" = OutputMib::default()))]
         output_mib: OutputMib,
         /// Objects that the module may read by name: vocabularies, tables.
@@ -74,11 +75,6 @@ pub struct WasmPlan {
     pub output_bytes: u64,
     /// Objects that the module may read by name.
     pub assets: BTreeMap<Name, Asset>,
-}
-
-/// True for the default, which is not serialized, so that the recipes of existing folders stay equal.
-fn is_usual_output(output: &OutputMib) -> bool {
-    *output == OutputMib::default()
 }
 
 impl Wasm {

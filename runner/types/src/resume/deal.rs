@@ -231,7 +231,7 @@ impl Token {
             let ranks = self.ranks.keys().copied().collect();
             return Err(TokenFault::Ranks { ranks, world: self.world });
         }
-        if let Some((rank, _)) = self.ranks.iter().find(|(_, rank)| !rank.kept.is_empty()) {
+        if let Some((rank, _)) = self.ranks.iter().find(|(_, rank)| rank.kept != Kept::default()) {
             return Err(TokenFault::Kept(*rank));
         }
         let mut listed: BTreeMap<u32, Vec<(u32, &EpochState)>> = BTreeMap::new();

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::form::{ColumnType, RecordForm};
+use crate::defaults::is_default;
 use crate::fault::Pointer;
 use crate::plan::Faults;
 use crate::spec::{Name, ObjectKey, TableCharacter, TableForm, TextEncoding, double_quote, is_double_quote};
@@ -34,7 +35,7 @@ pub struct LabelTable {
     #[schemars(extend("default" = "\""))]
     pub quote: Option<TableCharacter>,
     /// Encoding of the text.
-    #[serde(default, skip_serializing_if = "TextEncoding::is_usual")]
+    #[serde(default, skip_serializing_if = "is_default")]
     #[schemars(extend("default" = TextEncoding::default()))]
     pub encoding: TextEncoding,
     /// Types of columns by name; columns without a type are texts.

@@ -22,7 +22,7 @@ macro_rules! source {
             #[schemars(extend("default" = false))]
             hidden: bool,
             /// Links in a folder that are followed: `all`, or `files` for those to files only.
-            #[serde(default, skip_serializing_if = "crate::spec::Links::is_usual")]
+            #[serde(default, skip_serializing_if = "crate::defaults::is_default")]
             #[schemars(extend("default" = crate::spec::Links::default()))]
             links: crate::spec::Links,
         } [$($copied)* hidden links] $shared);
@@ -40,7 +40,7 @@ macro_rules! source {
         source!(@add [$($groups)*] $head {
             $($fields)*
             /// Handling of damaged, cut, empty and missing parts: `fail` or `skip`.
-            #[serde(default, skip_serializing_if = "crate::spec::OnDamage::is_usual")]
+            #[serde(default, skip_serializing_if = "crate::defaults::is_default")]
             #[schemars(extend("default" = crate::spec::OnDamage::default()))]
             on_damage: crate::spec::OnDamage,
         } [$($copied)* on_damage] $shared);

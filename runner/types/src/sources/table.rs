@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::form::{ColumnType, RecordForm};
 use super::rules::{Records, SourceRules};
 use super::settings::{By, Place, SourceSettings, source};
+use crate::defaults::is_default;
 use crate::fault::Pointer;
 use crate::plan::{Faults, Fields};
 use crate::spec::{
@@ -45,7 +46,7 @@ source! {
         #[schemars(extend("default" = "\""))]
         quote: Option<TableCharacter>,
         /// Encoding of the text.
-        #[serde(default, skip_serializing_if = "TextEncoding::is_usual")]
+        #[serde(default, skip_serializing_if = "is_default")]
         #[schemars(extend("default" = TextEncoding::default()))]
         encoding: TextEncoding,
         /// Types of columns by name, e.g. `{"label": "int"}`. Columns without a type are texts.

@@ -83,13 +83,6 @@ pub enum OnDamage {
     Skip,
 }
 
-impl OnDamage {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-    pub(crate) fn is_usual(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// Links in folders that a listing follows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
@@ -99,13 +92,6 @@ pub enum Links {
     All,
     /// Links to files only, as in versions before.
     Files,
-}
-
-impl Links {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-    pub(crate) fn is_usual(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 /// Endings of the keys that a listing takes.

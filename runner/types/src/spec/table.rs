@@ -36,13 +36,6 @@ pub struct TableForm {
     pub encoding: TextEncoding,
 }
 
-impl TextEncoding {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-    pub(crate) fn is_usual(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 impl TableForm {
     /// Form of a table with this delimiter unless the document names another.
     pub(crate) fn new(
