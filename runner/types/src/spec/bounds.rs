@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Error, Unexpected, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// A number type that can have bounds.
 pub(crate) trait Number: Copy + PartialOrd + Display {
@@ -171,131 +171,22 @@ impl Millis {
     }
 }
 
-/// Format of a text in the document.
-trait Text {
-    const WANTED: &'static str;
-    const PATTERN: &'static str;
-    fn is_valid(text: &str) -> bool;
-
-    /// Expected form, for the fault of an invalid text.
-    fn wanted(_text: &str) -> &'static str {
-        Self::WANTED
-    }
-}
-
-/// Name of a pipeline, stage, store or asset. ASCII letters, digits, `.`, `_` and `-`, starting with a letter or a digit, at most
-/// 128 characters.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name(String);
-
-/// Reference to a module: `name`, `name@version-or-alias` or `sha256:` and 64 hex digits. A name may start with `std/`.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ModuleRef(String);
-
 /// Start of the names of modules that the program contains: `std/image`. No other module has such a name.
 pub const STD_PREFIX: &str = "std/";
 
-/// Key of an object in a store, 1 to 1024 bytes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectKey(String);
-
-/// Device that `transfer` copies batches to, as written.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct DeviceName(String);
-
-/// Character of one byte that separates or encloses the values of a table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableCharacter(String);
-
-impl Text for Name {
-    const WANTED: &'static str =
-        "1 to 128 letters, digits, `.`, `_` or `-`, starting with a letter or a digit";
-    const PATTERN: &'static str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$";
-
-    fn is_valid(text: &str) -> bool {
-        text.len() <= 128
-            && text.starts_with(|first: char| first.is_ascii_alphanumeric())
-            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
-    }
-}
-
-impl Text for ModuleRef {
-    const WANTED: &'static str = "`name`, `name@version-or-alias`, `std/name` or `sha256:` and 64 hex digits";
-    const PATTERN: &'static str = "^((std/)?[A-Za-z0-9][A-Za-z0-9._-]{0,127}(@[A-Za-z0-9][A-Za-z0-9._+-]{0,127})?|sha256:[0-9a-f]{64})$";
-
-    fn is_valid(text: &str) -> bool {
-        if let Some(digest) = text.strip_prefix("sha256:") {
-            return digest.len() == 64
-                && digest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        }
-        let text = text.strip_prefix(STD_PREFIX).unwrap_or(text);
-        match text.split_once('@') {
-            // A version may contain the characters of a name, and the `+` of build metadata.
-            Some((name, version)) => {
-                Name::is_valid(name)
-                    && !version.starts_with('+')
-                    && Name::is_valid(&version.replace('+', "-"))
-            }
-            None => Name::is_valid(text),
-        }
-    }
-
-    fn wanted(text: &str) -> &'static str {
-        if text.starts_with("oci://") {
-            "`name` or `sha256:` and 64 hex digits: a run reads no registry, so that none can delay or fail it; pull the \
-             module first, and name it here"
-        } else {
-            Self::WANTED
-        }
-    }
-}
-
-impl Text for ObjectKey {
-    const WANTED: &'static str = "an object's key, 1 to 1024 bytes without control characters";
-    const PATTERN: &'static str = "^[^\\u0000-\\u001f\\u007f-\\u009f]{1,1024}$";
-
-    fn is_valid(text: &str) -> bool {
-        !text.is_empty() && text.len() <= 1024 && !text.chars().any(char::is_control)
-    }
-}
-
-impl Text for DeviceName {
-    const WANTED: &'static str = "`auto`, `host` or `cuda:N`";
-    const PATTERN: &'static str = "^(auto|host|cuda:[0-9]{1,3})$";
-
-    fn is_valid(text: &str) -> bool {
-        matches!(text, "auto" | "host")
-            || text.strip_prefix("cuda:").is_some_and(|index| {
-                (1..=3).contains(&index.len()) && index.bytes().all(|byte| byte.is_ascii_digit())
-            })
-    }
-}
-
-impl Text for TableCharacter {
-    const WANTED: &'static str = "one ASCII character that is no line end, such as `;`, or `\\t` for a tab";
-    const PATTERN: &'static str = "^[\\u0001-\\u0009\\u000b\\u000c\\u000e-\\u007f]$";
-
-    fn is_valid(text: &str) -> bool {
-        matches!(text.as_bytes(), [byte] if byte.is_ascii() && !matches!(byte, 0 | b'\n' | b'\r'))
-    }
-}
-
-fn read_text<'de, T: Text, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    if T::is_valid(&text) {
-        Ok(text)
-    } else {
-        Err(D::Error::invalid_value(Unexpected::Str(&text), &T::wanted(&text)))
-    }
-}
-
+/// Declares texts with their check, their pattern in the schema, and the form that the fault of an invalid text states.
 macro_rules! texts {
-    ($($name:ident),+) => { $(
+    ($($(#[$doc:meta])* $name:ident: $is_valid:ident, $pattern:literal, $wanted:expr;)+) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[serde(transparent)]
+        pub struct $name(String);
+
         impl $name {
             /// Checks and wraps a text; `None` if its format is invalid.
             pub fn new(text: impl Into<String>) -> Option<Self> {
                 let text = text.into();
-                <Self as Text>::is_valid(&text).then_some(Self(text))
+                $is_valid(&text).then_some(Self(text))
             }
 
             /// Returns the text as written.
@@ -310,15 +201,14 @@ macro_rules! texts {
             }
         }
 
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.serialize_str(&self.0)
-            }
-        }
-
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                read_text::<Self, D>(deserializer).map(Self)
+                let text = String::deserialize(deserializer)?;
+                if $is_valid(&text) {
+                    return Ok(Self(text));
+                }
+                let wanted: fn(&str) -> &'static str = $wanted;
+                Err(D::Error::invalid_value(Unexpected::Str(&text), &wanted(&text)))
             }
         }
 
@@ -332,17 +222,68 @@ macro_rules! texts {
             }
 
             fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({ "type": "string", "pattern": <Self as Text>::PATTERN })
+                json_schema!({ "type": "string", "pattern": $pattern })
             }
         }
     )+ };
 }
 
-texts!(Name, ModuleRef, ObjectKey, DeviceName, TableCharacter);
+texts! {
+    /// Name of a pipeline, stage, store or asset. ASCII letters, digits, `.`, `_` and `-`, starting with a letter or a digit, at most
+    /// 128 characters.
+    Name: is_name, "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$",
+        |_| "1 to 128 letters, digits, `.`, `_` or `-`, starting with a letter or a digit";
+    /// Reference to a module: `name`, `name@version-or-alias` or `sha256:` and 64 hex digits. A name may start with `std/`.
+    ModuleRef: is_module_ref,
+        "^((std/)?[A-Za-z0-9][A-Za-z0-9._-]{0,127}(@[A-Za-z0-9][A-Za-z0-9._+-]{0,127})?|sha256:[0-9a-f]{64})$",
+        wanted_module;
+    /// Key of an object in a store, 1 to 1024 bytes.
+    ObjectKey: is_object_key, "^[^\\u0000-\\u001f\\u007f-\\u009f]{1,1024}$",
+        |_| "an object's key, 1 to 1024 bytes without control characters";
+    /// Device that `transfer` copies batches to, as written.
+    DeviceName: is_device, "^(auto|host|cuda:[0-9]{1,3})$", |_| "`auto`, `host` or `cuda:N`";
+    /// Character of one byte that separates or encloses the values of a table.
+    TableCharacter: is_table_character, "^[\\u0001-\\u0009\\u000b\\u000c\\u000e-\\u007f]$",
+        |_| "one ASCII character that is no line end, such as `;`, or `\\t` for a tab";
+}
 
-impl DeviceName {
-    /// True if the name refers to a GPU.
-    pub fn is_cuda(&self) -> bool {
-        self.0.starts_with("cuda:")
+fn is_name(text: &str) -> bool {
+    text.len() <= 128
+        && text.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+}
+
+fn is_module_ref(text: &str) -> bool {
+    if let Some(digest) = text.strip_prefix("sha256:") {
+        return digest.len() == 64 && digest.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     }
+    let text = text.strip_prefix(STD_PREFIX).unwrap_or(text);
+    let (name, version) = text.split_once('@').unzip();
+    // A version may contain the characters of a name, and the `+` of build metadata.
+    let is_version = |version: &str| !version.starts_with('+') && is_name(&version.replace('+', "-"));
+    is_name(name.unwrap_or(text)) && version.is_none_or(is_version)
+}
+
+fn wanted_module(text: &str) -> &'static str {
+    if text.starts_with("oci://") {
+        "`name` or `sha256:` and 64 hex digits: a run reads no registry, so that none can delay or fail it; pull the \
+         module first, and name it here"
+    } else {
+        "`name`, `name@version-or-alias`, `std/name` or `sha256:` and 64 hex digits"
+    }
+}
+
+fn is_object_key(text: &str) -> bool {
+    !text.is_empty() && text.len() <= 1024 && !text.chars().any(char::is_control)
+}
+
+fn is_device(text: &str) -> bool {
+    matches!(text, "auto" | "host")
+        || text.strip_prefix("cuda:").is_some_and(|index| {
+            (1..=3).contains(&index.len()) && index.bytes().all(|byte| byte.is_ascii_digit())
+        })
+}
+
+fn is_table_character(text: &str) -> bool {
+    matches!(text.as_bytes(), [byte] if byte.is_ascii() && !matches!(byte, 0 | b'\n' | b'\r'))
 }
