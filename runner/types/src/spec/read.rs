@@ -124,7 +124,7 @@ pub fn read_all<T: DeserializeOwned>(
 /// element.
 fn is_caused_by(misread: &Misread, steps: &[Step], removed: &BTreeSet<Pointer>) -> bool {
     let place = pointer(steps);
-    removed.contains(&place) || misread.missing().is_some_and(|field| removed.contains(&place.key(field)))
+    removed.contains(&place) || misread.missing.is_some_and(|field| removed.contains(&place.key(field)))
 }
 
 /// Removes the value at `steps` from the document; `false` when that is the whole document.

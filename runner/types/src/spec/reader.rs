@@ -5,8 +5,8 @@ use std::fmt;
 
 use serde::de::value::StrDeserializer;
 use serde::de::{
-    DeserializeSeed, Deserializer, EnumAccess, Error, Expected, IntoDeserializer, MapAccess, SeqAccess,
-    Unexpected, VariantAccess, Visitor,
+    DeserializeSeed, Deserializer, EnumAccess, Error, Expected, MapAccess, SeqAccess, Unexpected,
+    VariantAccess, Visitor,
 };
 use serde::forward_to_deserialize_any;
 use serde_json::{Map, Value};
@@ -22,7 +22,9 @@ const MAX_QUOTED: usize = 80;
 pub(super) struct Misread {
     /// Steps to the place, innermost first.
     steps: Vec<Step>,
-    problem: Problem,
+    problem: String,
+    /// Name of the missing member, if that is the problem.
+    pub(super) missing: Option<&'static str>,
 }
 
 /// One step into a document.
@@ -36,14 +38,6 @@ pub(super) enum Step {
     Index(usize),
 }
 
-#[derive(Debug, thiserror::Error)]
-enum Problem {
-    #[error("the field `{0}` is missing")]
-    Missing(&'static str),
-    #[error("{0}")]
-    Other(String),
-}
-
 /// A JSON value to deserialize.
 #[derive(Clone, Copy)]
 pub(super) struct Node<'de>(pub(super) &'de Value);
@@ -54,12 +48,10 @@ impl Misread {
         self.steps.iter().rev().cloned().collect()
     }
 
-    /// Name of the missing member, if that is the problem.
-    pub(super) fn missing(&self) -> Option<&'static str> {
-        match self.problem {
-            Problem::Missing(field) => Some(field),
-            Problem::Other(_) => None,
-        }
+    fn unknown(what: &str, found: &str, which: &str, known: &[&str]) -> Self {
+        let names = || known.iter().copied();
+        let near = suggestion(found, names());
+        Self::custom(format_args!("unknown {what} {}: {near}{which}: {}", quoted(found), listed(names())))
     }
 
     fn within(mut self, step: Step) -> Self {
@@ -78,7 +70,7 @@ pub(super) fn pointer(steps: &[Step]) -> Pointer {
 
 impl Error for Misread {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Self { steps: Vec::new(), problem: Problem::Other(message.to_string()) }
+        Self { steps: Vec::new(), problem: message.to_string(), missing: None }
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -94,25 +86,15 @@ impl Error for Misread {
     }
 
     fn unknown_variant(found: &str, known: &'static [&'static str]) -> Self {
-        Self::custom(format_args!(
-            "unknown word {}: {}known: {}",
-            quoted(found),
-            suggestion(found, known.iter().copied()),
-            listed(known.iter().copied())
-        ))
+        Self::unknown("word", found, "known", known)
     }
 
     fn unknown_field(found: &str, known: &'static [&'static str]) -> Self {
-        Self::custom(format_args!(
-            "unknown field {}: {}allowed here: {}",
-            quoted(found),
-            suggestion(found, known.iter().copied()),
-            listed(known.iter().copied())
-        ))
+        Self::unknown("field", found, "allowed here", known)
     }
 
     fn missing_field(field: &'static str) -> Self {
-        Self { steps: Vec::new(), problem: Problem::Missing(field) }
+        Self { missing: Some(field), ..Self::custom(format_args!("the field `{field}` is missing")) }
     }
 }
 
@@ -228,9 +210,9 @@ impl<'de> Deserializer<'de> for Node<'de> {
         visitor: V,
     ) -> Result<V::Value, Misread> {
         match self.0 {
-            Value::String(word) => visitor.visit_enum(Word(word)),
+            Value::String(tag) => visitor.visit_enum(Tagged { tag, content: None }),
             Value::Object(members) => match single(members) {
-                Some((tag, content)) => visitor.visit_enum(Tagged { tag, content }),
+                Some((tag, content)) => visitor.visit_enum(Tagged { tag, content: Some(content) }),
                 None => Err(Misread::custom(format_args!(
                     "found an object with {} members, expected one that names its kind: {}",
                     members.len(),
@@ -283,8 +265,9 @@ impl<'de> MapAccess<'de> for Members<'de> {
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Misread> {
         self.current = self.rest.next();
         let Some((key, _)) = self.current else { return Ok(None) };
-        let deserializer: StrDeserializer<'de, Misread> = key.as_str().into_deserializer();
-        seed.deserialize(deserializer).map(Some).map_err(|error| error.within(Step::Key(key.clone())))
+        seed.deserialize(StrDeserializer::new(key))
+            .map(Some)
+            .map_err(|error: Misread| error.within(Step::Key(key.clone())))
     }
 
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Misread> {
@@ -293,57 +276,25 @@ impl<'de> MapAccess<'de> for Members<'de> {
     }
 }
 
-/// A kind written as a single word, as in `"input"`.
-struct Word<'de>(&'de str);
-
-impl<'de> EnumAccess<'de> for Word<'de> {
-    type Error = Misread;
-    type Variant = Self;
-
-    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), Misread> {
-        let deserializer: StrDeserializer<'de, Misread> = self.0.into_deserializer();
-        Ok((seed.deserialize(deserializer)?, self))
-    }
-}
-
-impl Word<'_> {
-    fn needs_content(&self) -> Misread {
-        let word = self.0;
-        Misread::custom(format_args!(
-            "found the text `{word}`, expected an object: `{{\"{word}\": {{...}}}}`"
-        ))
-    }
-}
-
-impl<'de> VariantAccess<'de> for Word<'de> {
-    type Error = Misread;
-
-    fn unit_variant(self) -> Result<(), Misread> {
-        Ok(())
-    }
-
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, _: T) -> Result<T::Value, Misread> {
-        Err(self.needs_content())
-    }
-
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, _: V) -> Result<V::Value, Misread> {
-        Err(self.needs_content())
-    }
-
-    fn struct_variant<V: Visitor<'de>>(self, _: &'static [&'static str], _: V) -> Result<V::Value, Misread> {
-        Err(self.needs_content())
-    }
-}
-
-/// A kind written as the only member of an object, as in `{"fetch": {}}`.
+/// A kind: a single word, as in `"input"`, or the only member of an object, as in `{"fetch": {}}`.
 struct Tagged<'de> {
     tag: &'de str,
-    content: &'de Value,
+    content: Option<&'de Value>,
 }
 
-impl Tagged<'_> {
-    fn step(&self) -> Step {
-        Step::Tag(self.tag.to_owned())
+impl<'de> Tagged<'de> {
+    fn within(&self, error: Misread) -> Misread {
+        if self.content.is_some() { error.within(Step::Tag(self.tag.to_owned())) } else { error }
+    }
+
+    fn read<T>(self, read: impl FnOnce(Node<'de>) -> Result<T, Misread>) -> Result<T, Misread> {
+        let Some(content) = self.content else {
+            let word = self.tag;
+            return Err(Misread::custom(format_args!(
+                "found the text `{word}`, expected an object: `{{\"{word}\": {{...}}}}`"
+            )));
+        };
+        read(Node(content)).map_err(|error| self.within(error))
     }
 }
 
@@ -352,10 +303,9 @@ impl<'de> EnumAccess<'de> for Tagged<'de> {
     type Variant = Self;
 
     fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), Misread> {
-        let deserializer: StrDeserializer<'de, Misread> = self.tag.into_deserializer();
-        match seed.deserialize(deserializer) {
+        match seed.deserialize(StrDeserializer::new(self.tag)) {
             Ok(variant) => Ok((variant, self)),
-            Err(error) => Err(error.within(self.step())),
+            Err(error) => Err(self.within(error)),
         }
     }
 }
@@ -364,15 +314,20 @@ impl<'de> VariantAccess<'de> for Tagged<'de> {
     type Error = Misread;
 
     fn unit_variant(self) -> Result<(), Misread> {
-        Err(Misread::custom(format_args!("found an object, expected the text `\"{}\"`", self.tag)))
+        match self.content {
+            None => Ok(()),
+            Some(_) => {
+                Err(Misread::custom(format_args!("found an object, expected the text `\"{}\"`", self.tag)))
+            }
+        }
     }
 
     fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Misread> {
-        seed.deserialize(Node(self.content)).map_err(|error| error.within(self.step()))
+        self.read(|content| seed.deserialize(content))
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Misread> {
-        Node(self.content).deserialize_seq(visitor).map_err(|error| error.within(self.step()))
+        self.read(|content| content.deserialize_seq(visitor))
     }
 
     fn struct_variant<V: Visitor<'de>>(
@@ -380,6 +335,6 @@ impl<'de> VariantAccess<'de> for Tagged<'de> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Misread> {
-        Node(self.content).deserialize_struct("", fields, visitor).map_err(|error| error.within(self.step()))
+        self.read(|content| content.deserialize_struct("", fields, visitor))
     }
 }
