@@ -73,20 +73,18 @@ impl QueueMeter {
     /// Records that a put found the queue full and waits.
     #[inline]
     pub fn on_put_waits(&mut self, now: Tick) {
-        if self.off {
+        if !self.advance(now) {
             return;
         }
-        self.advance(now);
         self.puts_waiting += 1;
     }
 
     /// Records an accepted put; `since` is the start of the put's wait, if it waited.
     #[inline]
     pub fn on_put(&mut self, now: Tick, since: Option<Tick>) {
-        if self.off {
+        if !self.advance(now) {
             return;
         }
-        self.advance(now);
         self.row.puts += 1;
         if let Some(since) = since {
             self.puts_waiting -= 1;
@@ -107,10 +105,9 @@ impl QueueMeter {
     /// Records that an item was taken and `left` items remain.
     #[inline]
     pub fn on_take(&mut self, now: Tick, left: usize) {
-        if self.off {
+        if !self.advance(now) {
             return;
         }
-        self.advance(now);
         self.row.gets += 1;
         if let Some(since) = self.get_waits_since.take() {
             self.row.get_wait += now - since;
@@ -137,10 +134,9 @@ impl QueueMeter {
 
     /// Stops the measurement: the writer has closed and the queue is empty.
     pub fn on_drained(&mut self, now: Tick) {
-        if self.off {
+        if !self.advance(now) {
             return;
         }
-        self.advance(now);
         self.closed = true;
     }
 
@@ -154,18 +150,20 @@ impl QueueMeter {
         std::mem::swap(&mut self.get_times, &mut recent.get_times);
     }
 
+    /// Adds the time up to `now`; false for a meter that measures nothing.
     #[inline]
-    fn advance(&mut self, now: Tick) {
+    fn advance(&mut self, now: Tick) -> bool {
+        if self.off {
+            return false;
+        }
         let passed = now - self.read_at;
         self.read_at = self.read_at.max(now);
-        if self.closed || passed == 0 {
-            return;
+        if !self.closed && passed > 0 {
+            self.row.elapsed += passed;
+            self.row.put_wait += passed * u64::from(self.puts_waiting);
+            self.row.empty += if self.empty { passed } else { 0 };
         }
-        self.row.elapsed += passed;
-        self.row.put_wait += passed * u64::from(self.puts_waiting);
-        if self.empty {
-            self.row.empty += passed;
-        }
+        true
     }
 }
 

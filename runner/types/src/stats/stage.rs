@@ -97,7 +97,7 @@ impl StageMeter {
         }
     }
 
-    /// Creates a meter for benchmarks of the cost of measuring. It only counts tasks, which failure limits require.
+    /// Creates a meter for benchmarks of the cost of measuring. It only counts, which failure limits require.
     pub fn off() -> Self {
         Self { off: true, ..Self::starting_at(Tick::ZERO, 0) }
     }
@@ -105,10 +105,9 @@ impl StageMeter {
     /// Records that one slot changes its state from `from` to `to`.
     #[inline]
     pub fn on_slot(&mut self, now: Tick, from: Slot, to: Slot) {
-        if self.off {
+        if !self.advance(now) {
             return;
         }
-        self.advance(now);
         self.slots[from as usize] -= 1;
         self.slots[to as usize] += 1;
         if from == Slot::ThreadWait {
@@ -119,10 +118,9 @@ impl StageMeter {
     /// Sets the number of idle slots after the concurrency of the stage has changed, or a slot above it has ended. Slot times before
     /// `now` are those of the slots before, so that figures of an interval are right for the concurrency that held in each part of it.
     pub fn on_resize(&mut self, now: Tick, idle: usize) {
-        if self.off {
+        if !self.advance(now) {
             return;
         }
-        self.advance(now);
         self.slots[Slot::Idle as usize] = u32::try_from(idle).unwrap_or(u32::MAX);
     }
 
@@ -143,36 +141,26 @@ impl StageMeter {
     /// Records the CPU time that an op on a worker thread used.
     #[inline]
     pub fn on_cpu(&mut self, nanos: u64) {
-        if self.off {
-            return;
-        }
         self.row.cpu_time += nanos;
     }
 
     /// Records that instances of the op were created.
     #[inline]
     pub fn on_instances(&mut self, made: u64) {
-        if self.off {
-            return;
-        }
         self.row.instances += made;
     }
 
     /// Records that instances of the op were created to replace broken ones.
     #[inline]
     pub fn on_replaced(&mut self, made: u64) {
-        if self.off {
-            return;
-        }
         self.row.replaced += made;
     }
 
     /// Stops the measurement: the stage has passed on its last item.
     pub fn on_closed(&mut self, now: Tick) {
-        if self.off {
+        if !self.advance(now) {
             return;
         }
-        self.advance(now);
         self.closed = true;
     }
 
@@ -189,23 +177,27 @@ impl StageMeter {
         std::mem::swap(&mut self.op_times, &mut recent.op_times);
     }
 
+    /// Adds the time up to `now`; false for a meter that measures nothing.
     #[inline]
-    fn advance(&mut self, now: Tick) {
+    fn advance(&mut self, now: Tick) -> bool {
+        if self.off {
+            return false;
+        }
         let passed = now - self.read_at;
         self.read_at = self.read_at.max(now);
-        if self.closed || passed == 0 {
-            return;
+        if !self.closed && passed > 0 {
+            let sums = &mut self.row;
+            sums.elapsed += passed;
+            let [idle, thread_wait, permit_wait, busy, order_wait, blocked] =
+                self.slots.map(|slots| passed * u64::from(slots));
+            sums.idle += idle;
+            sums.thread_wait += thread_wait;
+            sums.permit_wait += permit_wait;
+            sums.busy += busy;
+            sums.order_wait += order_wait;
+            sums.blocked += blocked;
         }
-        let sums = &mut self.row;
-        sums.elapsed += passed;
-        let [idle, thread_wait, permit_wait, busy, order_wait, blocked] =
-            self.slots.map(|slots| passed * u64::from(slots));
-        sums.idle += idle;
-        sums.thread_wait += thread_wait;
-        sums.permit_wait += permit_wait;
-        sums.busy += busy;
-        sums.order_wait += order_wait;
-        sums.blocked += blocked;
+        true
     }
 }
 
