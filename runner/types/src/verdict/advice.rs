@@ -239,7 +239,7 @@ fn threads(look: &Look<'_>, limit: Option<Limit>) -> Vec<Advice> {
 
 /// Suggests the order of completion where a slow task delays the results of later tasks.
 fn completion_order(stage: &StageTraits, slots: &SlotUse) -> Option<Advice> {
-    let waits = slots.own_order_wait(stage) / f64::from(slots.concurrency);
+    let waits = slots.own_order_wait(stage) / slots.slots();
     (stage.order == Order::Input && waits >= 0.1).then(|| {
         let text =
             format!("Let `{}` pass results on as they complete, if the order does not matter.", stage.id);

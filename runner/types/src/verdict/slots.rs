@@ -69,7 +69,12 @@ impl SlotUse {
     /// with the greatest share has the least reserve.
     pub(super) fn in_use(&self, stage: &StageTraits) -> f64 {
         let held = self.busy + self.thread_wait + self.permit_wait + self.own_order_wait(stage);
-        (held / f64::from(self.concurrency)).min(1.0)
+        (held / self.slots()).min(1.0)
+    }
+
+    /// Mean number of slots that there were, which the concurrency of the document is only as long as it does not change in the run.
+    pub(super) fn slots(&self) -> f64 {
+        self.busy + self.thread_wait + self.permit_wait + self.order_wait + self.blocked + self.idle
     }
 
     /// Slots whose results waited for a slower task earlier in the order. While the first result in the order waits for room, the

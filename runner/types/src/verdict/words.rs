@@ -5,7 +5,7 @@ use super::shape::SAMPLES;
 use super::shape::StageTraits;
 use super::slots::SlotUse;
 use super::{Answer, VerdictKind};
-use crate::amount::{count, duration, percent, rate};
+use crate::amount::{count, duration, percent, plural, rate};
 
 /// Minimum share of time in use at which a stage has no reserve.
 const NO_RESERVE: f64 = 0.95;
@@ -24,11 +24,9 @@ pub(super) fn sentence(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>)
     let demand = demand(look);
     match kind {
         VerdictKind::Consumer => {
-            let failed = look.failed_samples();
-            let but = match failed {
+            let but = match look.failed_samples() {
                 0 => String::new(),
-                1 => " 1 sample failed.".to_owned(),
-                _ => format!(" {} samples failed.", count(failed)),
+                failed => format!(" {} failed.", plural(failed, "sample")),
             };
             format!(
                 "The consumer is the limit, data loading is not: the consumer waits {wait} of the time.{but}"
@@ -216,7 +214,7 @@ fn consumer(look: &Look<'_>) -> String {
 }
 
 fn slots_in_words(stage: &StageTraits, slots: &SlotUse) -> String {
-    let share = |slots_of: f64| percent(slots_of / f64::from(slots.concurrency));
+    let share = |slots_of: f64| percent(slots_of / slots.slots());
     let mut parts = vec![format!("busy {}", share(slots.busy))];
     let others = [
         ("waiting for a thread", slots.thread_wait),
@@ -240,7 +238,7 @@ fn sides(look: &Look<'_>, limit: Option<Limit>) -> Option<String> {
         Limit::Stage(stage) => stage + 1,
         Limit::Consumer => return None,
     };
-    let queues = look.measured.queues;
+    let queues = &look.measured.queues;
     let starved = |queue: usize| queues.get(queue).and_then(|queue| queue.starved);
     let name = name(look, limit);
     let after = starved(behind).map(percent)?;
@@ -255,7 +253,7 @@ fn sides(look: &Look<'_>, limit: Option<Limit>) -> Option<String> {
 
 /// Evidence of slots that wait without doing work.
 fn held_up(stage: &StageTraits, slots: &SlotUse) -> Option<String> {
-    let share = slots.own_order_wait(stage) / f64::from(slots.concurrency);
+    let share = slots.own_order_wait(stage) / slots.slots();
     (share >= REPORTED).then(|| {
         format!("Results of `{}` wait {} of the time for slower tasks ahead of them, because the stage keeps the order of the input.", stage.id, percent(share))
     })
