@@ -8,7 +8,7 @@ use penstock_storage::DEFAULT_READS;
 use penstock_types::fault::SpecFault;
 use penstock_types::spec::{
     IndexSource, ListSource, MdsSource, Millis, Name, ParquetSource, RecordsSource, Source, Stage, Table,
-    TarSource, TfrecordSource, parse, read_all,
+    TableSource, TarSource, TfrecordSource, parse, read_all,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -82,9 +82,9 @@ pub enum DataSource {
     /// Lines of NDJSON objects.
     Records(RecordsSource),
     /// Rows of tables with commas.
-    Csv(Table<b','>),
+    Csv(#[schemars(with = "TableSource")] Table<b','>),
     /// Rows of tables with tabs.
-    Tsv(Table<b'\t'>),
+    Tsv(#[schemars(with = "TableSource")] Table<b'\t'>),
     /// Synthetic objects in memory, to measure the limit of the client without storage.
     Memory(MemorySource),
 }

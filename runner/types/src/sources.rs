@@ -31,7 +31,7 @@ pub use self::part::MixPart;
 pub use self::range::RangeSource;
 pub use self::records::RecordsSource;
 pub use self::rules::{Records, SourceRules, Unnumbered};
-pub use self::settings::{By, Place, SourceSettings};
+pub use self::settings::{By, Place, Shared, SourceSettings};
 pub use self::table::{Table, TableSource};
 pub use self::tar::TarSource;
 pub use self::tfrecord::{RecordDecoding, TfrecordSource};
@@ -54,9 +54,9 @@ pub enum Source {
     /// Reads the lines of NDJSON objects.
     Records(RecordsSource),
     /// Reads the rows of tables whose values are separated by commas.
-    Csv(Table<b','>),
+    Csv(#[schemars(with = "TableSource")] Table<b','>),
     /// Reads the rows of tables whose values are separated by tabs.
-    Tsv(Table<b'\t'>),
+    Tsv(#[schemars(with = "TableSource")] Table<b'\t'>),
     /// Reads the samples in tar shards.
     Tar(TarSource),
     /// Reads the rows of Parquet files.
@@ -177,5 +177,54 @@ impl Source {
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// All kinds with their rules, so that what differs is seen in one place.
+    #[test]
+    fn sources_and_their_rules() {
+        let sources = json!([
+            { "list": { "store": "s", "suffix": ".jpg", "label": "folder" } },
+            { "index": { "store": "s" } },
+            { "range": { "count": 4 } },
+            { "records": { "store": "s", "key": "a.ndjson" } },
+            { "csv": { "store": "s", "prefix": "p/", "types": { "n": "int" } } },
+            { "tsv": { "store": "s", "shards": "{0..3}.tsv" } },
+            { "tar": { "store": "s", "shards": "{0..3}.tar", "fields": { "bytes": "jpg" } } },
+            { "tar": { "store": "s", "index": "i", "shuffle": true, "window": 2 } },
+            { "parquet": { "store": "s", "prefix": "p/", "columns": ["a"] } },
+            { "tfrecord": { "store": "s", "prefix": "p/", "decode": "bytes" } },
+            { "mds": { "store": "s", "prefix": "p/" } },
+            { "mix": { "sources": { "a": { "source": { "range": { "count": 4 } } } } } },
+        ]);
+        let sources: Vec<Source> = serde_json::from_value(sources).unwrap();
+        let rows = sources.iter().map(|source| {
+            let rules = source.rules();
+            let fields = rules.fields();
+            let more = if fields.lacks("any other") { "" } else { " and others" };
+            let properties = [
+                rules.is_counted().then_some("counted"),
+                rules.unnumbered().map(|_| "unnumbered"),
+                rules.records().map(|_| "records"),
+                rules.parts().map(|_| "a mixture"),
+                rules.settings().missing.map(|_| "may lack fields"),
+            ];
+            format!(
+                "{:<8} {:?}; {}; fields: {}{more}; samples: {:?}; {}",
+                source.kind(),
+                rules.place().map(|place| place.by).unwrap_or_default(),
+                properties.into_iter().flatten().collect::<Vec<_>>().join(", "),
+                fields.names().collect::<Vec<_>>().join(", "),
+                rules.samples(source.traversal(0)),
+                rules.in_words(),
+            )
+        });
+        insta::assert_snapshot!(rows.collect::<Vec<_>>().join("\n"));
     }
 }

@@ -1,5 +1,5 @@
 use super::rules::SourceRules;
-use super::settings::{By, Place, SourceSettings, source};
+use super::settings::{By, Place, source};
 use crate::fault::{FaultKind, Pointer, SpecFault};
 use crate::plan::{Faults, Fields};
 use crate::spec::{Name, ObjectKey};
@@ -16,10 +16,6 @@ source! {
 }
 
 impl SourceRules for IndexSource {
-    fn settings(&self) -> SourceSettings<'_> {
-        self.all_settings()
-    }
-
     fn place(&self) -> Option<Place<'_>> {
         Some(Place::new(&self.store, [self.index.as_ref().map(By::Index)]))
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::form::ColumnType;
 use super::labels::{LabelTable, Missing};
 use super::rules::SourceRules;
-use super::settings::{By, Place, SourceSettings, source};
+use super::settings::{By, Place, source};
 use crate::fault::Pointer;
 use crate::plan::{Faults, Fields, LABEL_FIELD};
 use crate::spec::{Name, Suffix};
@@ -45,10 +45,6 @@ pub enum LabelOrigin {
 }
 
 impl SourceRules for ListSource {
-    fn settings(&self) -> SourceSettings<'_> {
-        self.all_settings()
-    }
-
     fn place(&self) -> Option<Place<'_>> {
         Some(Place::new(&self.store, [Some(By::Prefix(&self.prefix, self.suffix.clone()))]))
     }

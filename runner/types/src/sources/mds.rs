@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::rules::SourceRules;
-use super::settings::{By, Place, SourceSettings, source};
+use super::settings::{By, Place, source};
 use crate::fault::Pointer;
 use crate::plan::{Faults, Fields};
 use crate::spec::{Name, Suffix};
@@ -26,10 +26,6 @@ source! {
 }
 
 impl SourceRules for MdsSource {
-    fn settings(&self) -> SourceSettings<'_> {
-        self.all_settings()
-    }
-
     fn place(&self) -> Option<Place<'_>> {
         Some(Place::new(&self.store, [Some(By::Prefix(&self.prefix, Suffix::default()))]))
     }
@@ -50,7 +46,7 @@ impl SourceRules for MdsSource {
             "" => String::new(),
             prefix => format!(" below `{}`", shown(prefix)),
         };
-        let order = self.settings().window_in_words("shards");
+        let order = self.order_in_words("shards");
         format!("the samples of the MDS shards{folder} in the store `{}`{order}", self.store)
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::part::MixPart;
 use super::rules::SourceRules;
-use super::settings::{SourceSettings, default_epochs};
+use super::settings::{Shared, SourceSettings, default_epochs};
 use crate::fault::Pointer;
 use crate::plan::{Faults, Fields};
 use crate::spec::Name;
@@ -36,12 +36,14 @@ pub struct MixSource {
     pub limit: Option<u64>,
 }
 
-impl SourceRules for MixSource {
+impl Shared for MixSource {
     fn settings(&self) -> SourceSettings<'_> {
         let Self { shard, epochs, limit, .. } = *self;
         SourceSettings { shard, epochs, limit, ..SourceSettings::default() }
     }
+}
 
+impl SourceRules for MixSource {
     fn parts(&self) -> Option<&BTreeMap<Name, MixPart>> {
         Some(&self.sources)
     }

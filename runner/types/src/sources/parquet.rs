@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::rules::SourceRules;
-use super::settings::{By, Place, SourceSettings, source};
+use super::settings::{By, Place, source};
 use crate::amount::plural;
 use crate::fault::Pointer;
 use crate::plan::{Faults, Fields};
@@ -102,10 +102,6 @@ impl Operator {
 }
 
 impl SourceRules for ParquetSource {
-    fn settings(&self) -> SourceSettings<'_> {
-        self.all_settings()
-    }
-
     fn place(&self) -> Option<Place<'_>> {
         let suffix = || Suffix::One(".parquet".to_owned());
         let prefix = self.prefix.as_deref().map(|prefix| By::Prefix(prefix, suffix()));

@@ -1,5 +1,5 @@
 use super::rules::SourceRules;
-use super::settings::{SourceSettings, source};
+use super::settings::source;
 use crate::amount::plural;
 use crate::fault::Pointer;
 use crate::plan::{Faults, Fields};
@@ -14,10 +14,6 @@ source! {
 }
 
 impl SourceRules for RangeSource {
-    fn settings(&self) -> SourceSettings<'_> {
-        self.all_settings()
-    }
-
     fn samples(&self, traversal: TraversalSettings) -> Option<u64> {
         Traversal::new(self.count, traversal).ok().map(|all| all.len_per_epoch())
     }

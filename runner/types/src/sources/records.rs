@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::form::{ColumnType, RecordForm};
 use super::rules::{Records, SourceRules};
-use super::settings::{By, Place, SourceSettings, source};
+use super::settings::{By, Place, source};
 use super::table;
 use crate::fault::Pointer;
 use crate::plan::{Faults, Fields};
@@ -37,10 +37,6 @@ source! {
 }
 
 impl SourceRules for RecordsSource {
-    fn settings(&self) -> SourceSettings<'_> {
-        self.all_settings()
-    }
-
     fn place(&self) -> Option<Place<'_>> {
         let prefix = table::by_prefix(self.prefix.as_deref(), self.suffix.as_ref(), ".ndjson");
         let keys = [self.key.as_ref().map(By::Key), self.shards.as_ref().map(By::Shards)];
@@ -49,10 +45,6 @@ impl SourceRules for RecordsSource {
 
     fn records(&self) -> Option<Records<'_>> {
         Some(Records { form: RecordForm::Lines, sample_key: self.sample_key.as_deref(), types: &self.types })
-    }
-
-    fn types(&self) -> Option<&BTreeMap<String, ColumnType>> {
-        Some(&self.types)
     }
 
     fn fields(&self) -> Fields {

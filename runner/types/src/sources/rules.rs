@@ -5,17 +5,14 @@ use std::collections::BTreeMap;
 use super::form::{ColumnType, RecordForm};
 use super::labels::LabelTable;
 use super::part::MixPart;
-use super::settings::{Place, SourceSettings};
+use super::settings::{Place, Shared};
 use crate::fault::Pointer;
 use crate::plan::{Faults, Fields};
 use crate::spec::Name;
 use crate::traversal::TraversalSettings;
 
 /// Rules of a source as written in a document. They are asked when a document is checked, prepared or explained, never per sample.
-pub trait SourceRules {
-    /// Settings that sources share.
-    fn settings(&self) -> SourceSettings<'_>;
-
+pub trait SourceRules: Shared {
     /// Objects that it reads, if it reads objects itself.
     fn place(&self) -> Option<Place<'_>> {
         None
@@ -38,7 +35,7 @@ pub trait SourceRules {
 
     /// Types of fields in the document.
     fn types(&self) -> Option<&BTreeMap<String, ColumnType>> {
-        None
+        self.records().map(|records| records.types)
     }
 
     /// Sources that it mixes.
@@ -92,12 +89,13 @@ pub trait SourceRules {
 
     /// Words for the order of its `objects`, if it differs from that of their numbers.
     fn order_in_words(&self, objects: &str) -> String {
-        let mixed = self.settings().window_in_words(objects);
-        match self.unnumbered() {
-            Some(_) if mixed.is_empty() => format!(
+        let settings = self.settings();
+        match (settings.window.filter(|_| settings.shuffle), self.unnumbered()) {
+            (Some(window), _) => format!(", {window} {objects} mixed at a time"),
+            (None, Some(_)) => format!(
                 ", in the order of the {objects}, since there is no index (a resumed run reads the samples before its place)"
             ),
-            _ => mixed,
+            (None, None) => String::new(),
         }
     }
 }

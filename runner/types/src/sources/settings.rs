@@ -73,8 +73,8 @@ macro_rules! source {
             pub limit: Option<u64>,
         }
 
-        impl $name {
-            fn all_settings(&self) -> crate::sources::SourceSettings<'_> {
+        impl crate::sources::Shared for $name {
+            fn settings(&self) -> crate::sources::SourceSettings<'_> {
                 let visited = crate::sources::SourceSettings {
                     shuffle: self.shuffle,
                     shard: self.shard,
@@ -93,6 +93,12 @@ macro_rules! source {
 }
 
 pub(crate) use source;
+
+/// Access to the settings that sources share.
+pub trait Shared {
+    /// Settings that sources share.
+    fn settings(&self) -> SourceSettings<'_>;
+}
 
 /// Settings that several kinds of sources have, with the defaults of those that a source lacks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -122,14 +128,6 @@ impl SourceSettings<'_> {
     pub fn traversal(&self, seed: u64) -> TraversalSettings {
         let Self { shuffle, window, shard, limit, epochs, .. } = *self;
         TraversalSettings { seed, shuffle, window, shard, limit, epochs, first_epoch: 0 }
-    }
-
-    /// Words for the shards that a shuffle mixes at a time; `shards` names them.
-    pub(super) fn window_in_words(&self, shards: &str) -> String {
-        match self.window.filter(|_| self.shuffle) {
-            Some(window) => format!(", {window} {shards} mixed at a time"),
-            None => String::new(),
-        }
     }
 }
 

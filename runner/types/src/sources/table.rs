@@ -1,13 +1,10 @@
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::ops::Deref;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 use super::form::{ColumnType, RecordForm};
 use super::rules::{Records, SourceRules};
-use super::settings::{By, Place, SourceSettings, source};
+use super::settings::{By, Place, Shared, SourceSettings, source};
 use crate::defaults::is_default;
 use crate::fault::Pointer;
 use crate::plan::{Faults, Fields};
@@ -60,52 +57,25 @@ source! {
 #[serde(transparent)]
 pub struct Table<const DELIMITER: u8>(pub TableSource);
 
-impl<const DELIMITER: u8> Deref for Table<DELIMITER> {
-    type Target = TableSource;
-
-    fn deref(&self) -> &TableSource {
-        &self.0
-    }
-}
-
-/// Both kinds of tables have one schema.
-impl<const DELIMITER: u8> JsonSchema for Table<DELIMITER> {
-    fn schema_name() -> Cow<'static, str> {
-        TableSource::schema_name()
-    }
-
-    fn schema_id() -> Cow<'static, str> {
-        TableSource::schema_id()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        TableSource::json_schema(generator)
+impl<const DELIMITER: u8> Shared for Table<DELIMITER> {
+    fn settings(&self) -> SourceSettings<'_> {
+        self.0.settings()
     }
 }
 
 impl<const DELIMITER: u8> SourceRules for Table<DELIMITER> {
-    fn settings(&self) -> SourceSettings<'_> {
-        self.all_settings()
-    }
-
     fn place(&self) -> Option<Place<'_>> {
+        let Self(table) = self;
         let usual = if DELIMITER == b',' { ".csv" } else { ".tsv" };
-        let prefix = by_prefix(self.prefix.as_deref(), self.suffix.as_ref(), usual);
-        let keys = [self.key.as_ref().map(By::Key), self.shards.as_ref().map(By::Shards)];
-        Some(Place::new(&self.store, keys.into_iter().chain([prefix])))
+        let prefix = by_prefix(table.prefix.as_deref(), table.suffix.as_ref(), usual);
+        let keys = [table.key.as_ref().map(By::Key), table.shards.as_ref().map(By::Shards)];
+        Some(Place::new(&table.store, keys.into_iter().chain([prefix])))
     }
 
     fn records(&self) -> Option<Records<'_>> {
-        let form = TableForm::new(DELIMITER, self.delimiter.as_ref(), self.quote.as_ref(), self.encoding);
-        Some(Records {
-            form: RecordForm::Rows(form),
-            sample_key: self.sample_key.as_deref(),
-            types: &self.types,
-        })
-    }
-
-    fn types(&self) -> Option<&BTreeMap<String, ColumnType>> {
-        Some(&self.types)
+        let TableSource { delimiter, quote, encoding, sample_key, types, .. } = &self.0;
+        let form = TableForm::new(DELIMITER, delimiter.as_ref(), quote.as_ref(), *encoding);
+        Some(Records { form: RecordForm::Rows(form), sample_key: sample_key.as_deref(), types })
     }
 
     /// The columns are known when a table is read.
@@ -114,7 +84,7 @@ impl<const DELIMITER: u8> SourceRules for Table<DELIMITER> {
     }
 
     fn check(&self, faults: &mut Faults<'_>, place: &Pointer) {
-        check(self, self.suffix.as_ref(), faults, place);
+        check(self, self.0.suffix.as_ref(), faults, place);
     }
 
     fn in_words(&self) -> String {

@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::rules::{SourceRules, Unnumbered};
-use super::settings::{By, Place, SourceSettings, source};
+use super::settings::{By, Place, source};
 use crate::fault::Pointer;
 use crate::plan::{Faults, Fields};
 use crate::spec::{Name, ObjectKey, Suffix};
@@ -30,10 +30,6 @@ source! {
 }
 
 impl SourceRules for TarSource {
-    fn settings(&self) -> SourceSettings<'_> {
-        self.all_settings()
-    }
-
     fn place(&self) -> Option<Place<'_>> {
         let prefix = self.prefix.as_deref().map(|prefix| By::Prefix(prefix, Suffix::of_tar()));
         let ways = [self.index.as_ref().map(By::Index), self.shards.as_ref().map(By::Shards), prefix];

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::rules::{SourceRules, Unnumbered};
-use super::settings::{By, Place, SourceSettings, source};
+use super::settings::{By, Place, source};
 use crate::fault::Pointer;
 use crate::plan::{BYTES_FIELD, Faults, Fields};
 use crate::spec::{Name, ObjectKey, Suffix};
@@ -61,10 +61,6 @@ pub enum RecordDecoding {
 }
 
 impl SourceRules for TfrecordSource {
-    fn settings(&self) -> SourceSettings<'_> {
-        self.all_settings()
-    }
-
     fn place(&self) -> Option<Place<'_>> {
         let prefix = self.prefix.as_deref().map(|prefix| By::Prefix(prefix, Suffix::default()));
         let ways = [self.index.as_ref().map(By::Index), self.shards.as_ref().map(By::Shards), prefix];
