@@ -234,20 +234,16 @@ impl Serialize for StageId {
 impl Plan {
     /// Places of the routes among the nodes of the pipeline.
     pub fn routes(&self) -> Vec<RouteSpan> {
-        RouteSpan::all(self.stages.iter().map(StagePlan::route_part))
+        let part = |stage: &StagePlan| match &stage.kind {
+            StageKind::Path(path) => Some(RoutePart::Gate(path.route)),
+            StageKind::Route(route) => Some(RoutePart::Join(route.route)),
+            _ => None,
+        };
+        RouteSpan::all(self.stages.iter().map(part))
     }
 }
 
 impl StagePlan {
-    /// Part of a route that the stage is; `None` for all other stages.
-    pub(crate) fn route_part(&self) -> Option<RoutePart> {
-        match &self.kind {
-            StageKind::Path(path) => Some(RoutePart::Gate(path.route)),
-            StageKind::Route(route) => Some(RoutePart::Join(route.route)),
-            _ => None,
-        }
-    }
-
     /// Text for display: `2:download[12]`, or `2:download` with a concurrency of 1.
     pub fn label(&self) -> String {
         match self.concurrency.get() {

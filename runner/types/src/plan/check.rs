@@ -188,22 +188,10 @@ impl Check<'_> {
 
     fn stage(&mut self, stage: &Stage, id: &dyn Fn(&str) -> StageId, place: &Pointer) -> StagePlan {
         let written = stage.written();
-        let Settings { name, queue, concurrency, order, on_error, max_failures } = written.settings();
+        let settings = written.settings();
         let usual_name = written.usual_name(&self.faults.known).unwrap_or(stage.kind());
-        let id = id(name.map_or(usual_name, Name::as_str));
-        StagePlan {
-            seeded_as: id.name().to_owned(),
-            id,
-            place: place.clone(),
-            kind: stage.plan(&mut self.faults, place),
-            queue,
-            concurrency,
-            order,
-            on_error,
-            max_failures,
-            fails: written.fails(),
-            flow: Flow::of_source(None),
-        }
+        let id = id(settings.name.map_or(usual_name, Name::as_str));
+        StagePlan::new(id, place, stage.plan(&mut self.faults, place), &settings, written.fails())
     }
 
     fn source(&mut self, spec: &Spec) -> SourcePlan {
@@ -278,6 +266,21 @@ impl Check<'_> {
         // Later stages are checked against a certain output only, so that a wrong input is reported once instead of once per
         // stage.
         (after, is_certain || (is_known && is_taken))
+    }
+}
+
+impl StagePlan {
+    /// Stage whose results are not known yet.
+    pub(super) fn new(
+        id: StageId,
+        place: &Pointer,
+        kind: StageKind,
+        settings: &Settings<'_>,
+        fails: Fails,
+    ) -> Self {
+        let Settings { queue, concurrency, order, on_error, max_failures, .. } = *settings;
+        let (seeded_as, place, flow) = (id.name().to_owned(), place.clone(), Flow::of_source(None));
+        Self { id, place, seeded_as, kind, queue, concurrency, order, on_error, max_failures, fails, flow }
     }
 }
 

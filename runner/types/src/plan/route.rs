@@ -3,8 +3,8 @@
 use super::check::{Check, Stretch, Way, remedy};
 use super::{Fields, Flow, PathPlan, RoutePlan, StageId, StageKind, StagePlan, Unit};
 use crate::fault::{FaultKind, Pointer, SpecFault};
-use crate::kinds::{Fails, Rules, Written};
-use crate::policy::{Concurrency, OnError, Order};
+use crate::kinds::{Fails, Rules, Settings, Written};
+use crate::policy::Order;
 use crate::spec::{ELSE, Name, ROUTE_FIELD, Route, Spec, Stage, Wasm};
 
 impl Check<'_> {
@@ -18,10 +18,8 @@ impl Check<'_> {
         index: usize,
         mut way: Way,
     ) -> Way {
-        let Route { queue, on_error, max_failures, .. } = *route;
         let keeps_order = stretch.keeps_order || route.order == Order::Input;
-        let name = route.name.as_ref().map_or("route", Name::as_str).to_owned();
-        let id = stretch.id(index, &name);
+        let id = stretch.id(index, route.name.as_ref().map_or("route", Name::as_str));
         let number = self.routes;
         self.routes += 1;
 
@@ -51,24 +49,14 @@ impl Check<'_> {
         for (index, (name, stages)) in route.all_paths().enumerate() {
             let gate = id.path(name);
             let path_place = Route::place(name, place);
-            self.planned.push(StagePlan {
-                id: gate.clone(),
-                place: path_place.clone(),
-                seeded_as: name.to_owned(),
-                kind: StageKind::Path(PathPlan {
-                    route: number,
-                    index,
-                    value: (name != ELSE).then(|| name.to_owned()),
-                    field: route.field().to_owned(),
-                }),
-                queue,
-                concurrency: Concurrency::default(),
-                order: Order::Input,
-                on_error: OnError::Skip,
-                max_failures: None,
-                fails: Fails::Nothing,
-                flow: samples,
+            let path = StageKind::Path(PathPlan {
+                route: number,
+                index,
+                value: (name != ELSE).then(|| name.to_owned()),
+                field: route.field().to_owned(),
             });
+            let settings = Settings::of_moving(None, route.queue);
+            self.planned.push(StagePlan::new(gate.clone(), &path_place, path, &settings, Fails::Nothing));
             let inner = Stretch { gate: Some(gate), place: path_place, keeps_order };
             let start =
                 Way { flow: (samples, true), fields: fields.clone(), giver: "the `route`".to_owned() };
@@ -87,19 +75,10 @@ impl Check<'_> {
             is_counted: !self.planned[first..].iter().any(holds),
         };
         let flow = Flow { unit: Unit::Samples, samples: 1, ..plan.gives(flow).0 };
-        self.planned.push(StagePlan {
-            seeded_as: name,
-            id,
-            place: place.clone(),
-            kind: StageKind::Route(plan),
-            queue,
-            concurrency: Concurrency::default(),
-            order: if keeps_order { Order::Input } else { Order::Completion },
-            on_error,
-            max_failures,
-            fails: route.fails(),
-            flow,
-        });
+        let order = if keeps_order { Order::Input } else { Order::Completion };
+        let settings = Settings { order, ..route.settings() };
+        let join = StagePlan::new(id, place, StageKind::Route(plan), &settings, route.fails());
+        self.planned.push(StagePlan { flow, ..join });
         Way { flow: (flow, true), fields: behind.unwrap_or(fields), giver: "`route` before it".to_owned() }
     }
 
