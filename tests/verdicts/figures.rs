@@ -135,13 +135,11 @@ fn share(chance: &mut Chance) -> f64 {
 
 impl Made {
     fn verdict(&self, plan: &Plan) -> Verdict {
-        let stages: Vec<_> = self.stages.iter().map(|stage| stage.task.clone()).collect();
-        let queues: Vec<_> = self.queues.iter().map(|queue| queue.figures.clone()).collect();
         let measured = Measured {
             from_s: 0.0,
             to_s: LENGTH_S,
-            stages: &stages,
-            queues: &queues,
+            stages: self.stages.iter().map(|stage| stage.task.clone()).collect(),
+            queues: self.queues.iter().map(|queue| queue.figures.clone()).collect(),
             samples: None,
             is_warm: true,
             is_over: true,

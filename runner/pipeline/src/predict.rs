@@ -155,15 +155,14 @@ pub fn predict_plan(
     };
     let Prediction { window, items, samples } = with(foreign_cores)?;
     let stages: Vec<_> = window.stages.iter().map(|stage| stage.task.clone()).collect();
-    let queues: Vec<_> = window.queues.iter().map(|queue| queue.figures.clone()).collect();
     let used = stages.iter().filter(|stage| stage.elapsed_s > 0.0);
     let used = used.map(|stage| stage.cpu_s.unwrap_or(0.0) / stage.elapsed_s).sum();
     let figures = machine.figures(foreign_cores, used);
     let measured = Measured {
         from_s: window.t0_s,
         to_s: window.t1_s,
-        stages: &stages,
-        queues: &queues,
+        stages,
+        queues: window.queues.iter().map(|queue| queue.figures.clone()).collect(),
         samples: Some(samples),
         is_warm: window.t0_s > 0.0,
         is_over: false,

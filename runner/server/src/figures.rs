@@ -182,7 +182,7 @@ fn measured(
         let is_over = is_over || is_past || was_warm;
         // The usage of the machine is known for the whole run only.
         let machine = snapshot.machine.as_ref().filter(|_| kind == WindowKind::Steady);
-        Verdict::of_row(shape, &row, (was_warm, is_over), &snapshot.failures, machine)
+        Verdict::of(shape, shape.measured(&row, (was_warm, is_over), &snapshot.failures, machine))
     });
     let verdict = match kind {
         WindowKind::Steady if judged.as_ref().is_some_and(|found| found.kind == VerdictKind::TooLittle) => {
@@ -229,13 +229,11 @@ fn measured(
 /// Figures of the whole run, warm-up included, from the last snapshot of the run.
 fn whole(snapshot: &RunSnapshot, layout: &Layout) -> Measured {
     let verdict = layout.shape.as_ref().map(|shape| {
-        let stages: Vec<_> = snapshot.stages.iter().map(|stage| stage.task.clone()).collect();
-        let queues: Vec<_> = snapshot.queues.iter().map(|queue| queue.figures.clone()).collect();
         let measured = verdict::Measured {
             from_s: 0.0,
             to_s: snapshot.elapsed_s,
-            stages: &stages,
-            queues: &queues,
+            stages: snapshot.stages.iter().map(|stage| stage.task.clone()).collect(),
+            queues: snapshot.queues.iter().map(|queue| queue.figures.clone()).collect(),
             samples: Some(snapshot.ledger.total.delivered),
             is_warm: false,
             is_over: snapshot.state.is_over(),

@@ -77,16 +77,11 @@ impl MachineFigures {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
 
-    /// Figures of a machine of which only the use of the cores is known.
-    pub(crate) fn figures_of(cores: u32, process_cores: f64, busy_cores: f64) -> MachineFigures {
-        MachineFigures { cores, process_cores, busy_cores: Some(busy_cores), ..MachineFigures::default() }
-    }
-
     fn figures(process_cores: f64, busy_cores: f64) -> MachineFigures {
-        figures_of(4, process_cores, busy_cores)
+        MachineFigures { cores: 4, process_cores, busy_cores: Some(busy_cores), ..MachineFigures::default() }
     }
 
     #[test]

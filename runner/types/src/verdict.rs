@@ -31,20 +31,19 @@ pub use self::shape::PipelineShape;
 pub use self::slots::{SlotUse, ThreadUse};
 use crate::failure::FailureGroup;
 use crate::machine::MachineFigures;
-use crate::series::Row;
 use crate::stats::{QueueFigures, TaskFigures};
 
 /// Measurements of one interval of a run.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Measured<'a> {
     /// Start of the interval, in seconds since the start of the run.
     pub from_s: f64,
     /// End of the interval, in seconds since the start of the run.
     pub to_s: f64,
     /// Figures of the stages in the interval, first to last.
-    pub stages: &'a [TaskFigures],
+    pub stages: Vec<TaskFigures>,
     /// Figures of the queues in the interval, first to last: at the exit of the source, of every stage, and of the sink.
-    pub queues: &'a [QueueFigures],
+    pub queues: Vec<QueueFigures>,
     /// Samples that the consumer took in the interval; `None` where samples were not counted.
     pub samples: Option<u64>,
     /// Set if the consumer had got an item before the interval.
@@ -150,17 +149,6 @@ impl Verdict {
     /// Judges a pipeline of this shape by its measurements.
     pub fn of(shape: &PipelineShape, measured: Measured<'_>) -> Self {
         Look::at(shape, measured).verdict()
-    }
-
-    /// Verdict on the sums of an interval. `is_warm` and `is_over` as in [`Measured`].
-    pub fn of_row(
-        shape: &PipelineShape,
-        row: &Row,
-        (is_warm, is_over): (bool, bool),
-        failures: &[FailureGroup],
-        machine: Option<&MachineFigures>,
-    ) -> Self {
-        shape.measured(row, (is_warm, is_over), failures, machine, |measured| Self::of(shape, measured))
     }
 }
 

@@ -4,7 +4,7 @@ mod tests;
 use std::collections::VecDeque;
 
 use super::judge::{Limit, Look};
-use super::{Measured, PipelineShape, Verdict, VerdictKind, VerdictSpan, words};
+use super::{PipelineShape, Verdict, VerdictKind, VerdictSpan, words};
 use crate::failure::FailureGroup;
 use crate::machine::MachineFigures;
 use crate::series::Row;
@@ -102,9 +102,7 @@ impl Diagnosis {
             Some(span) if span.kind != VerdictKind::TooLittle => span.to_s = to_s,
             _ => {
                 let kind = VerdictKind::TooLittle;
-                let sentence = self.figures(&self.all(), false, |measured| {
-                    words::sentence(&Look::at(&self.shape, measured), kind, None)
-                });
+                let sentence = words::sentence(&self.look(&self.all(), false), kind, None);
                 self.spans.pop_back();
                 self.spans.push_back(VerdictSpan { from_s: 0.0, to_s, kind, stage: None, sentence });
             }
@@ -162,11 +160,12 @@ impl Diagnosis {
         failures: &[FailureGroup],
         machine: Option<&MachineFigures>,
     ) -> Verdict {
-        Verdict::of_row(&self.shape, row, (is_warm, self.is_over), failures, machine)
+        let measured = self.shape.measured(row, (is_warm, self.is_over), failures, machine);
+        Verdict::of(&self.shape, measured)
     }
 
-    fn figures<T>(&self, row: &Row, is_warm: bool, then: impl FnOnce(Measured<'_>) -> T) -> T {
-        self.shape.measured(row, (is_warm, self.is_over), &[], None, then)
+    fn look(&self, row: &Row, is_warm: bool) -> Look<'_> {
+        Look::at(&self.shape, self.shape.measured(row, (is_warm, self.is_over), &[], None))
     }
 
     /// Judges the current window and ends it at `t1`, unless it is too little for a verdict.
@@ -202,12 +201,9 @@ impl Diagnosis {
 
     /// True if one window suffices: the current limit has slack, and the new one has none.
     fn is_decisive(&self, window: &Row, standing: &VerdictSpan, next: &VerdictSpan) -> bool {
-        self.figures(window, true, |measured| {
-            let look = Look::at(&self.shape, measured);
-            let in_use = |span: &VerdictSpan| self.limit(span).map(|limit| look.in_use(limit));
-            in_use(standing).is_some_and(|share| share < SLACK)
-                && in_use(next).is_some_and(|share| share >= FULL)
-        })
+        let look = self.look(window, true);
+        let in_use = |span: &VerdictSpan| self.limit(span).map(|limit| look.in_use(limit));
+        in_use(standing).is_some_and(|share| share < SLACK) && in_use(next).is_some_and(|share| share >= FULL)
     }
 
     fn limit(&self, span: &VerdictSpan) -> Option<Limit> {

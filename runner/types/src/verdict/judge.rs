@@ -45,7 +45,7 @@ pub(super) enum Limit {
 impl<'a> Look<'a> {
     pub(super) fn at(shape: &'a PipelineShape, measured: Measured<'a>) -> Self {
         let slots: Vec<_> =
-            shape.stages.iter().zip(measured.stages).map(|(stage, task)| SlotUse::of(stage, task)).collect();
+            shape.stages.iter().zip(&measured.stages).map(|(stage, task)| SlotUse::of(stage, task)).collect();
         let threads = ThreadUse::of(shape, &slots);
         Self { shape, measured, slots, threads }
     }
@@ -171,12 +171,9 @@ impl<'a> Look<'a> {
         }
         let starves = |queue: &usize| self.starved(*queue) >= STARVES;
         let before = RouteSpan::before(&self.shape.routes, queue);
-        // The node with number i is stage i - 1; the sink, like a rebatching stage, only moves items.
-        let works = |stage: &StageTraits| stage.work != Work::Moving;
-        let stage = queue.checked_sub(1).filter(|stage| self.shape.stages.get(*stage).is_some_and(works));
         if before.iter().any(starves) {
             before.into_iter().filter(starves).for_each(|queue| self.climb(queue, seen, found));
-        } else if let Some(stage) = stage {
+        } else if let Some(stage) = self.working(queue) {
             found.push(Limit::Stage(stage));
         } else if queue == 0 {
             found.push(Limit::Source);
@@ -200,11 +197,8 @@ impl<'a> Look<'a> {
         };
         let readers = RouteSpan::readers(&self.shape.routes, self.measured.queues.len());
         std::iter::successors(first, move |queue| {
-            // The node with number i is stage i - 1; the sink, like a rebatching stage, only moves items.
             let reader = *readers.get(*queue)?;
-            let stage = self.shape.stages.get(reader - 1);
-            let moves = stage.is_none_or(|stage| stage.work == Work::Moving);
-            (moves && reader < readers.len()).then_some(reader)
+            (self.working(reader).is_none() && reader < readers.len()).then_some(reader)
         })
     }
 
@@ -221,15 +215,19 @@ impl<'a> Look<'a> {
         self.behind(part).any(|queue| full(queue) >= STARVES && self.starved(queue) >= STARVES)
     }
 
+    /// Stage of the node with this number, if it does more than to move items, as the sink and rebatching stages do.
+    fn working(&self, node: usize) -> Option<usize> {
+        let stage = node.checked_sub(1)?;
+        self.shape.stages.get(stage).is_some_and(|stage| stage.work != Work::Moving).then_some(stage)
+    }
+
     /// Adds the part that puts into `queue`, or the parts that feed it if it only moves samples.
     fn feeds(&self, queue: usize, seen: &mut [bool], found: &mut Vec<Limit>) {
-        let works =
-            |stage: usize| self.shape.stages.get(stage).is_some_and(|stage| stage.work != Work::Moving);
-        match queue.checked_sub(1) {
-            None => found.push(Limit::Source),
-            Some(stage) if works(stage) => found.push(Limit::Stage(stage)),
-            Some(_) if std::mem::replace(&mut seen[queue], true) => {}
-            Some(_) => {
+        match self.working(queue) {
+            Some(stage) => found.push(Limit::Stage(stage)),
+            None if queue == 0 => found.push(Limit::Source),
+            None if std::mem::replace(&mut seen[queue], true) => {}
+            None => {
                 let before = RouteSpan::before(&self.shape.routes, queue);
                 before.into_iter().for_each(|queue| self.feeds(queue, seen, found));
             }

@@ -91,7 +91,7 @@ impl Look<'_> {
     }
 
     fn computing(&self) -> impl Iterator<Item = &crate::stats::TaskFigures> {
-        let stages = self.shape.stages.iter().zip(self.measured.stages);
+        let stages = self.shape.stages.iter().zip(&self.measured.stages);
         stages.filter(|(stage, _)| stage.work == Work::Computing).map(|(_, task)| task)
     }
 }

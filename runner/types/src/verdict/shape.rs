@@ -11,7 +11,7 @@ use crate::plan::{ConsumerPlan, Flow, Plan, StagePlan, Unit};
 use crate::policy::Order;
 use crate::routes::RouteSpan;
 use crate::series::Row;
-use crate::stats::{QueueFigures, TaskFigures, TaskRow};
+use crate::stats::TaskRow;
 
 /// Plural word for single samples.
 pub(super) const SAMPLES: &str = "samples";
@@ -123,35 +123,27 @@ impl PipelineShape {
         self
     }
 
-    /// Figures of the sums of an interval, as verdicts use them.
-    pub(super) fn measured<T>(
+    /// Figures of the sums of an interval, for a verdict. `is_warm` and `is_over` as in [`Measured`].
+    pub fn measured<'a>(
         &self,
         row: &Row,
         (is_warm, is_over): (bool, bool),
-        failures: &[FailureGroup],
-        machine: Option<&MachineFigures>,
-        then: impl FnOnce(Measured<'_>) -> T,
-    ) -> T {
-        let stages: Vec<TaskFigures> = row.stages.iter().map(TaskRow::figures).collect();
-        let queues: Vec<QueueFigures> =
-            row.queues.iter().zip(self.capacities()).map(|(row, capacity)| row.figures(capacity)).collect();
-        then(Measured {
+        failures: &'a [FailureGroup],
+        machine: Option<&'a MachineFigures>,
+    ) -> Measured<'a> {
+        let stages = self.stages.iter().map(|stage| stage.queue);
+        let capacities = std::iter::once(self.source.queue).chain(stages).chain([self.sink_queue]);
+        Measured {
             from_s: row.t0 as f64 / 1e9,
             to_s: row.t1 as f64 / 1e9,
-            stages: &stages,
-            queues: &queues,
+            stages: row.stages.iter().map(TaskRow::figures).collect(),
+            queues: row.queues.iter().zip(capacities).map(|(row, capacity)| row.figures(capacity)).collect(),
             samples: row.delivered(),
             is_warm,
             is_over,
             failures,
             machine,
-        })
-    }
-
-    /// Capacity of each queue in items, first to last.
-    pub(super) fn capacities(&self) -> impl Iterator<Item = usize> {
-        let stages = self.stages.iter().map(|stage| stage.queue);
-        std::iter::once(self.source.queue).chain(stages).chain([self.sink_queue])
+        }
     }
 
     /// True if all work on worker threads is computation, so that more threads than cores bring no gain.

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 use super::*;
 use crate::fault::Pointer;
 use crate::kinds::Work;
-use crate::machine::tests::figures_of;
 use crate::plan::{Known, Plan};
 use crate::spec::read_value;
 use crate::stats::{QueueFigures, TaskFigures};
@@ -103,6 +102,11 @@ fn figures(
     (done, queues)
 }
 
+/// Figures of a machine of which only the use of the cores is known.
+fn figures_of(cores: u32, process_cores: f64, busy_cores: f64) -> MachineFigures {
+    MachineFigures { cores, process_cores, busy_cores: Some(busy_cores), ..MachineFigures::default() }
+}
+
 fn judged(shape: &PipelineShape, figures: &(Vec<TaskFigures>, Vec<QueueFigures>)) -> Verdict {
     judged_on(shape, figures, None)
 }
@@ -117,8 +121,8 @@ fn judged_on(
         Measured {
             from_s: 2.0,
             to_s: 9.0,
-            stages,
-            queues,
+            stages: stages.clone(),
+            queues: queues.clone(),
             samples: None,
             is_warm: true,
             is_over: true,
@@ -588,8 +592,8 @@ fn failing_samples_are_the_limit_when_they_would_have_sufficed() {
     let cold = Measured {
         from_s: 0.0,
         to_s: 10.0,
-        stages: &nothing.0,
-        queues: &nothing.1,
+        stages: nothing.0,
+        queues: nothing.1,
         samples: None,
         is_warm: false,
         is_over: true,
@@ -650,8 +654,8 @@ fn little_or_nothing_delivered_is_not_judged() {
         let measured = Measured {
             from_s: 0.0,
             to_s: elapsed_s,
-            stages: &run.0,
-            queues: &run.1,
+            stages: run.0.clone(),
+            queues: run.1.clone(),
             samples: None,
             is_warm,
             is_over,
