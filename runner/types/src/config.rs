@@ -165,31 +165,19 @@ impl Config {
     /// Makes relative paths relative to `folder`, the folder of the configuration file.
     #[must_use]
     pub fn relative_to(mut self, folder: &Path) -> Self {
+        let mut files: Vec<&mut FilePath> = self.token_file.iter_mut().collect();
+        let mut folders: Vec<&mut FolderPath> = self.data_dir.iter_mut().collect();
+        files.extend(self.tls.iter_mut().flat_map(|tls| [&mut tls.certificate, &mut tls.key]));
         for store in self.stores.values_mut() {
             match store {
-                StoreConfig::Folder(store) => {
-                    for path in [&mut store.root].into_iter().chain(&mut store.links) {
-                        path.0 = folder.join(&path.0);
-                    }
-                }
-                StoreConfig::S3(store) => {
-                    if let Some(file) = &mut store.credentials_file {
-                        file.0 = folder.join(&file.0);
-                    }
-                }
+                StoreConfig::Folder(store) => folders.extend(store.links.iter_mut().chain([&mut store.root])),
+                StoreConfig::S3(store) => files.extend(&mut store.credentials_file),
             }
         }
-        if let Some(file) = &mut self.token_file {
-            file.0 = folder.join(&file.0);
-        }
-        if let Some(TlsConfig { certificate, key }) = &mut self.tls {
-            for file in [certificate, key] {
-                file.0 = folder.join(&file.0);
-            }
-        }
-        if let Some(data) = &mut self.data_dir {
-            data.0 = folder.join(&data.0);
-        }
+        let paths = files.into_iter().map(|file| &mut file.0);
+        paths
+            .chain(folders.into_iter().map(|folder| &mut folder.0))
+            .for_each(|path| *path = folder.join(&*path));
         self
     }
 
@@ -247,11 +235,11 @@ impl StoreConfig {
 
     /// Adds further folders into which links of a folder may lead; other stores have no links.
     #[must_use]
-    pub fn with_links(self, links: &[PathBuf]) -> Self {
-        match self {
-            Self::Folder(folder) => Self::Folder(folder.with_links(links)),
-            other => other,
+    pub fn with_links(mut self, links: &[PathBuf]) -> Self {
+        if let Self::Folder(folder) = &mut self {
+            folder.links.extend(links.iter().cloned().map(FolderPath));
         }
+        self
     }
 }
 
@@ -259,13 +247,6 @@ impl FolderConfig {
     /// Store in the folder `root`, with the default for every other setting.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: FolderPath(root.into()), links: Vec::new(), index: None, reads: None, writable: false }
-    }
-
-    /// Adds further folders into which links may lead.
-    #[must_use]
-    pub fn with_links(mut self, links: &[PathBuf]) -> Self {
-        self.links.extend(links.iter().cloned().map(FolderPath));
-        self
     }
 }
 

@@ -59,7 +59,7 @@ impl Stores {
             Ok(found) if !found.is_dir() => Err(wrong("the path is not a folder")),
             Err(error) if is_json => Err(wrong(&format!("the file cannot be read: {error}"))),
             // For a missing folder, `add` returns the error.
-            _ => Ok(self.add(name, &StoreConfig::Folder(FolderConfig::new(path).with_links(links)))?),
+            _ => Ok(self.add(name, &StoreConfig::Folder(FolderConfig::new(path)).with_links(links))?),
         }
     }
 }
