@@ -57,12 +57,14 @@ impl Prepared {
 impl<M> Prepared<M> {
     /// Makes the runs of this pipeline continue from a state. With `force`, changes of the pipeline and of the data are ignored:
     /// positions then stand for other samples, or samples are processed differently. Called after the last change of the plan.
-    pub fn resume(&mut self, token: Token, force: bool) -> Result<(), TokenFault> {
+    pub fn resume(&mut self, mut token: Token, force: bool) -> Result<(), TokenFault> {
         let (recipe, traversal) = (recipe_of(&self.plan), &self.plan.source.traversal);
-        let token = match force {
-            true => token.for_recipe(recipe, traversal),
-            false => self.check_state(&token).map(|()| token.with_recipe(recipe))?,
-        };
+        if force {
+            token = token.for_recipe(recipe, traversal);
+        } else {
+            self.check_state(&token)?;
+            token.recipe = recipe;
+        }
         let start = StartPoint::new(token, traversal.shard)?;
         let start = if force { start.for_other_data() } else { start };
         if let Source::Range(range) = &self.plan.source.spec {

@@ -323,16 +323,14 @@ impl Token {
             rank.epochs.iter_mut().for_each(|epoch| epoch.ended = None);
             rank.kept = Kept::default();
         }
-        let selection = SELECTION;
         Self {
-            recipe,
-            count: None,
-            digest: None,
-            blocks: None,
-            fields: BTreeMap::new(),
-            selection,
-            limit: settings.limit,
-            ..self
+            first_epoch: self.first_epoch,
+            world: self.world,
+            uneven: self.uneven,
+            rests: self.rests,
+            ranks: self.ranks,
+            before: self.before,
+            ..Self::new(recipe, settings)
         }
     }
 
@@ -380,12 +378,6 @@ impl Token {
     /// Samples settled so far by all ranks in the state, and by runs with another number of ranks.
     pub fn settled(&self) -> RunBook {
         self.ranks.values().fold(self.before.clone(), |sum, rank| sum.plus(&rank.settled))
-    }
-
-    /// The same state with the recipe of a pipeline that makes the same samples.
-    #[must_use]
-    pub fn with_recipe(self, recipe: BTreeMap<String, String>) -> Self {
-        Self { recipe, ..self }
     }
 
     /// True for a state of an earlier version, in which other rules selected the keys and classes.

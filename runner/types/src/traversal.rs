@@ -275,11 +275,8 @@ impl Traversal {
 
     /// Number of entries that this rank visits in all epochs together; `None` for an endless traversal.
     pub fn total(&self) -> Option<u64> {
-        let last = u64::from(self.settings.first_epoch) + u64::from(self.settings.epochs?.get());
-        let shares = self.shares.range(..u32::try_from(last).unwrap_or(u32::MAX));
-        let of_shares = shares.clone().filter_map(|(epoch, _)| Some(self.visits_of(*epoch)?.len));
-        let whole = last.saturating_sub(self.begin.into()).saturating_sub(shares.count() as u64);
-        Some(of_shares.fold(self.len_per_epoch.saturating_mul(whole), u64::saturating_add))
+        let lens = self.lens()?.into_iter();
+        Some(lens.map(|(len, epochs)| len.saturating_mul(epochs)).fold(0, u64::saturating_add))
     }
 
     /// Numbers of entries that this rank visits in the epochs that are left, each with the number of epochs that have it; `None` for an
