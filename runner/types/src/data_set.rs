@@ -349,13 +349,7 @@ impl Learner {
             _ => match self.by_name.get(name) {
                 Some(place) => *place,
                 None => {
-                    if self.seen.len() == MAX_FIELDS {
-                        return Err(TypeFault::TooMany(name.to_owned()));
-                    }
-                    let name: Arc<str> = Arc::from(name);
-                    self.by_name.insert(name.clone(), self.seen.len());
-                    self.seen.push(Seen { name, kind, count: 0, last: 0, at: at(), inexact: None });
-                    self.seen.len() - 1
+                    self.add(Seen { name: name.into(), kind, count: 0, last: 0, at: at(), inexact: None })?
                 }
             },
         };
@@ -378,11 +372,7 @@ impl Learner {
     pub fn join(&mut self, other: Self) -> Result<(), TypeFault> {
         for theirs in other.seen {
             let Some(place) = self.by_name.get(&theirs.name).copied() else {
-                if self.seen.len() == MAX_FIELDS {
-                    return Err(TypeFault::TooMany(theirs.name.as_ref().to_owned()));
-                }
-                self.by_name.insert(theirs.name.clone(), self.seen.len());
-                self.seen.push(theirs);
+                self.add(theirs)?;
                 continue;
             };
             let seen = &mut self.seen[place];
@@ -396,6 +386,16 @@ impl Learner {
         }
         self.samples += other.samples;
         Ok(())
+    }
+
+    /// Adds a field that was not seen before. Returns its place.
+    fn add(&mut self, field: Seen) -> Result<usize, TypeFault> {
+        if self.seen.len() == MAX_FIELDS {
+            return Err(TypeFault::TooMany(field.name.as_ref().to_owned()));
+        }
+        self.by_name.insert(field.name.clone(), self.seen.len());
+        self.seen.push(field);
+        Ok(self.seen.len() - 1)
     }
 
     /// Fields of the samples; `is_all` if there are no others.
