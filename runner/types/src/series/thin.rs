@@ -172,11 +172,8 @@ impl Thinned {
 
     /// Column of a metric of the stage with this index.
     pub fn stage(&self, stage: usize, metric: Metric, id: &str) -> SeriesColumn {
-        if let Some((of, quantile)) = metric.quantile_of(stage) {
-            return self.quantiles(id, metric, of, quantile);
-        }
         let place = Metric::STAGE.iter().position(|known| *known == metric);
-        self.column(id, metric, |row| {
+        self.column(id, metric, stage, |row| {
             let mean = row.stages.get(stage).and_then(|row: &TaskRow| row.metric(metric));
             (mean, place.map(|place| stage * Metric::STAGE.len() + place))
         })
@@ -184,11 +181,8 @@ impl Thinned {
 
     /// Column of a metric of the queue with this index.
     pub fn queue(&self, queue: usize, metric: Metric, id: &str) -> SeriesColumn {
-        if let Some((of, quantile)) = metric.quantile_of(queue) {
-            return self.quantiles(id, metric, of, quantile);
-        }
         let place = Metric::QUEUE.iter().position(|known| *known == metric);
-        self.column(id, metric, |row| {
+        self.column(id, metric, queue, |row| {
             let mean = row.queues.get(queue).and_then(|row: &QueueRow| row.metric(metric));
             let before = row.stages.len() * Metric::STAGE.len() + queue * Metric::QUEUE.len();
             (mean, place.map(|place| before + place))
@@ -201,7 +195,7 @@ impl Thinned {
             let times = self.rows.iter().map(|row| row.as_ref().and_then(|row| row.times.as_ref()));
             times.map(|times| times.map(RowTimes::histograms).unwrap_or_default()).collect()
         });
-        let number = RowTimes::number_of(of);
+        let number = of.number();
         let found = |histograms: &Vec<(usize, Histogram)>| {
             let place = histograms.binary_search_by_key(&number, |(number, _)| *number).ok()?;
             histograms[place].1.quantile_s(quantile)
@@ -218,13 +212,17 @@ impl Thinned {
         SeriesColumn { id: id.to_owned(), metric, mean, min: Vec::new(), max: Vec::new() }
     }
 
-    /// Builds a column; `find` returns a metric's value in a row and the index of its spread.
+    /// Builds the column of the stage or queue with the index `of`; `find` returns a metric's value in a row and the index of its spread.
     fn column(
         &self,
         id: &str,
         metric: Metric,
+        of: usize,
         find: impl Fn(&Row) -> (Option<f64>, Option<usize>),
     ) -> SeriesColumn {
+        if let Some((of, quantile)) = metric.quantile_of(of) {
+            return self.quantiles(id, metric, of, quantile);
+        }
         let count = self.rows.len();
         let mut column = SeriesColumn {
             id: id.to_owned(),

@@ -31,7 +31,8 @@ pub enum Timed {
 }
 
 impl Timed {
-    fn number(self) -> usize {
+    /// Number of the histogram of a stage or queue in [`RowTimes::histograms`].
+    pub(super) fn number(self) -> usize {
         match self {
             Self::Tasks(stage) => stage * KINDS,
             Self::Puts(queue) => queue * KINDS + 1,
@@ -125,16 +126,11 @@ impl RowTimes {
         histogram_of(pairs)
     }
 
-    /// Histograms of all stages and queues with their numbers (see [`Self::number_of`]), in ascending order.
+    /// Histograms of all stages and queues with their numbers (see [`Timed::number`]), in ascending order.
     pub(super) fn histograms(&self) -> Vec<(usize, Histogram)> {
         let pairs: Vec<(u32, u64)> = self.pairs().collect();
         let groups = pairs.chunk_by(|(one, _), (next, _)| one / BUCKETS == next / BUCKETS);
         groups.map(|group| ((group[0].0 / BUCKETS) as usize, histogram_of(group.iter().copied()))).collect()
-    }
-
-    /// Number of the histogram of a stage or queue in [`Self::histograms`].
-    pub(super) fn number_of(of: Timed) -> usize {
-        of.number()
     }
 }
 
@@ -200,7 +196,7 @@ mod tests {
         assert_eq!([count(Timed::Puts(1)), count(Timed::Gets(1)), count(Timed::Gets(9))], [3, 1, 0]);
         assert_eq!(times.histogram(Timed::Puts(1)).quantile_s(0.99), Some(0.0));
         let numbers: Vec<usize> = times.histograms().iter().map(|(number, _)| *number).collect();
-        assert_eq!(numbers, [Timed::Tasks(0), Timed::Puts(1), Timed::Gets(1)].map(RowTimes::number_of));
+        assert_eq!(numbers, [Timed::Tasks(0), Timed::Puts(1), Timed::Gets(1)].map(Timed::number));
     }
 
     #[test]

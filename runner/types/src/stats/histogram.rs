@@ -22,13 +22,17 @@ impl Histogram {
     /// Records one duration in nanoseconds.
     #[inline]
     pub fn record(&mut self, nanos: u64) {
-        let bucket = bucket_of(nanos);
+        *self.count_of(Self::bucket_of(nanos)) += 1;
+        self.total += 1;
+        self.longest = self.longest.max(nanos);
+    }
+
+    #[inline]
+    fn count_of(&mut self, bucket: usize) -> &mut u64 {
         if bucket >= self.counts.len() {
             self.counts.resize((bucket / BUCKETS_PER_OCTAVE + 1) * BUCKETS_PER_OCTAVE, 0);
         }
-        self.counts[bucket] += 1;
-        self.total += 1;
-        self.longest = self.longest.max(nanos);
+        &mut self.counts[bucket]
     }
 
     /// Records `count` durations of 0.
@@ -55,13 +59,11 @@ impl Histogram {
     pub fn of_buckets(buckets: impl IntoIterator<Item = (usize, u64)>, longest: u64) -> Option<Self> {
         let mut histogram = Self { longest, ..Self::default() };
         for (bucket, count) in buckets {
-            if bucket > bucket_of(u64::MAX) {
+            if bucket > Self::bucket_of(u64::MAX) {
                 return None;
             }
-            if bucket >= histogram.counts.len() {
-                histogram.counts.resize((bucket / BUCKETS_PER_OCTAVE + 1) * BUCKETS_PER_OCTAVE, 0);
-            }
-            histogram.counts[bucket] = histogram.counts[bucket].checked_add(count)?;
+            let counted = histogram.count_of(bucket);
+            *counted = counted.checked_add(count)?;
             histogram.total = histogram.total.checked_add(count)?;
         }
         Some(histogram)
@@ -81,8 +83,14 @@ impl Histogram {
     }
 
     /// Number of the bucket for a duration of `nanos` nanoseconds.
+    #[inline]
     pub fn bucket_of(nanos: u64) -> usize {
-        bucket_of(nanos)
+        if nanos < BUCKETS_PER_OCTAVE as u64 {
+            return nanos as usize;
+        }
+        let octave = nanos.ilog2() - OCTAVE_BITS;
+        let within = (nanos >> octave) as usize - BUCKETS_PER_OCTAVE;
+        (octave as usize + 1) * BUCKETS_PER_OCTAVE + within
     }
 
     /// Number of recorded durations.
@@ -119,7 +127,9 @@ impl Histogram {
             .map(|(bucket, count)| count - earlier.counts.get(bucket).copied().unwrap_or(0))
             .collect();
         let longest = match counts.iter().rposition(|count| *count > 0) {
-            Some(last) if self.longest > earlier.longest && bucket_of(self.longest) == last => self.longest,
+            Some(last) if self.longest > earlier.longest && Self::bucket_of(self.longest) == last => {
+                self.longest
+            }
             Some(last) => middle_of(last),
             None => 0,
         };
@@ -149,23 +159,10 @@ impl Histogram {
     }
 }
 
-fn bucket_of(nanos: u64) -> usize {
-    if nanos < BUCKETS_PER_OCTAVE as u64 {
-        return nanos as usize;
-    }
-    let octave = nanos.ilog2() - OCTAVE_BITS;
-    let within = (nanos >> octave) as usize - BUCKETS_PER_OCTAVE;
-    (octave as usize + 1) * BUCKETS_PER_OCTAVE + within
-}
-
 /// Middle of a bucket, in nanoseconds.
 fn middle_of(bucket: usize) -> u64 {
-    if bucket < BUCKETS_PER_OCTAVE {
-        return bucket as u64;
-    }
-    let octave = bucket / BUCKETS_PER_OCTAVE - 1;
-    let lowest = ((bucket % BUCKETS_PER_OCTAVE + BUCKETS_PER_OCTAVE) as u64) << octave;
-    lowest + ((1_u64 << octave) >> 1)
+    let (from, to) = Histogram::bounds(bucket);
+    from + (to - from) / 2
 }
 
 #[cfg(test)]
@@ -196,7 +193,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_middle_of_a_bucket_is_within_a_sixtieth_of_its_durations(nanos in 0_u64..1 << 62) {
-            let middle = middle_of(bucket_of(nanos));
+            let middle = middle_of(Histogram::bucket_of(nanos));
             prop_assert!(middle.abs_diff(nanos) as f64 <= nanos as f64 / 60.0);
         }
 
@@ -210,7 +207,7 @@ mod tests {
 
         #[test]
         fn a_duration_lies_within_its_bucket(nanos in 0_u64..u64::MAX) {
-            let (from, to) = Histogram::bounds(bucket_of(nanos));
+            let (from, to) = Histogram::bounds(Histogram::bucket_of(nanos));
             prop_assert!(from <= nanos && nanos < to, "{from} {nanos} {to}");
         }
 
