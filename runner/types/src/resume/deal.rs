@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::ranges::Numbers;
 use super::rest::{Places, Rest, Stride, stepped};
 use super::{ALONE, DataSet, EpochState, Hash, Kept, MAX_STRIDES, RankState, Token, TokenFault};
 use crate::data_set::DataFields;
@@ -35,7 +34,7 @@ pub struct StartPoint {
 pub struct EpochShare {
     places: Arc<Places>,
     shard: Shard,
-    pub(super) numbers: Arc<Numbers>,
+    pub(super) numbers: Arc<Places>,
     ended: Option<u64>,
 }
 
@@ -44,7 +43,7 @@ pub struct EpochShare {
 pub(crate) struct Visits {
     places: Arc<Places>,
     shard: Shard,
-    numbers: Arc<Numbers>,
+    numbers: Arc<Places>,
     /// Number of visits.
     pub(crate) len: u64,
 }
@@ -157,7 +156,12 @@ impl StartPoint {
 impl EpochShare {
     fn new(rest: &Rest, shard: Shard, state: &EpochState) -> Self {
         let places = Arc::new(Places::new(rest.0.clone()));
-        Self { places, shard, numbers: Arc::new(Numbers::new(state.gaps(), state.top())), ended: state.ended }
+        Self {
+            places,
+            shard,
+            numbers: Arc::new(Places::of_gaps(state.gaps(), state.top())),
+            ended: state.ended,
+        }
     }
 
     /// True if the positions are visited in ascending order.
@@ -178,7 +182,7 @@ impl EpochShare {
         let entries = places.len(count);
         let dealt = self.ended.unwrap_or_else(|| self.shard.share_of(entries));
         let most = Shard { uneven: Uneven::Keep, ..self.shard }.share_of(entries);
-        let len = self.numbers.below(dealt.min(most));
+        let len = self.numbers.len(dealt.min(most));
         Visits { places, shard: self.shard, numbers: self.numbers.clone(), len }
     }
 }
@@ -317,7 +321,7 @@ impl Token {
             }
             if !state.children.is_empty() {
                 let (numbers, own) =
-                    (Numbers::new(gaps, state.top()), Places::new(strides[begin..].to_vec()));
+                    (Places::of_gaps(gaps, state.top()), Places::new(strides[begin..].to_vec()));
                 children.extend(state.children.iter().filter_map(|(number, hashes)| {
                     let (Stride(first, ..), within) = own.stride_at(numbers.place_of(*number)?)?;
                     Some((first, within, hashes.clone()))

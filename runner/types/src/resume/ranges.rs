@@ -1,7 +1,5 @@
 //! Ascending ranges of numbers, as first number and count.
 
-use std::cmp::Ordering;
-
 /// First number, and how many follow each other from it on; never zero.
 pub(super) type Range = (u64, u64);
 
@@ -63,67 +61,6 @@ pub(super) fn outside(ranges: impl IntoIterator<Item = Range>) -> impl FnMut(u64
     }
 }
 
-/// A sequence of numbers without an end: those in some ranges, and all from a number on. Finds a number in logarithmic time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Numbers {
-    /// The last one is without an end.
-    ranges: Vec<Range>,
-    /// Place of the first number of each range.
-    starts: Vec<u64>,
-}
-
-impl Numbers {
-    /// The numbers of `gaps`, which ascend and are below `top`, and all from `top` on.
-    pub(super) fn new(mut gaps: Vec<Range>, top: u64) -> Self {
-        gaps.push((top, u64::MAX - top));
-        let starts = gaps
-            .iter()
-            .scan(0_u64, |before, (_, count)| Some(std::mem::replace(before, before.saturating_add(*count))));
-        Self { starts: starts.collect(), ranges: gaps }
-    }
-
-    /// The ranges, of which the last one is without an end.
-    pub(super) fn ranges(&self) -> impl Iterator<Item = Range> + '_ {
-        self.ranges.iter().copied()
-    }
-
-    /// First number of the last range.
-    pub(super) fn top(&self) -> u64 {
-        self.ranges.last().map_or(0, |(top, _)| *top)
-    }
-
-    /// Number of numbers before [`Self::top`].
-    pub(super) fn before_top(&self) -> u64 {
-        self.starts.last().copied().unwrap_or(0)
-    }
-
-    /// Number at a place.
-    pub(super) fn at(&self, place: u64) -> u64 {
-        let range = self.starts.partition_point(|start| *start <= place) - 1;
-        self.ranges[range].0.saturating_add(place - self.starts[range])
-    }
-
-    /// Place of a number; `None` if it is not in the sequence.
-    pub(super) fn place_of(&self, number: u64) -> Option<u64> {
-        let compare = |(first, count): &Range| match number {
-            _ if number < *first => Ordering::Greater,
-            _ if number - first < *count => Ordering::Equal,
-            _ => Ordering::Less,
-        };
-        let range = self.ranges.binary_search_by(compare).ok()?;
-        Some(self.starts[range] + (number - self.ranges[range].0))
-    }
-
-    /// Number of numbers below `end`.
-    pub(super) fn below(&self, end: u64) -> u64 {
-        let Some(range) = self.ranges.partition_point(|(first, _)| *first < end).checked_sub(1) else {
-            return 0;
-        };
-        let (first, count) = self.ranges[range];
-        self.starts[range] + count.min(end - first)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
@@ -131,6 +68,7 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::rest::Places;
     use super::*;
 
     fn numbers(ranges: &[Range]) -> Vec<u64> {
@@ -178,12 +116,12 @@ mod tests {
         #[test]
         fn a_number_is_found_at_its_place(gaps in ascending(), more in 0_u64..5) {
             let top = gaps.last().map_or(0, |(first, count)| first + count) + more;
-            let sequence = Numbers::new(gaps.clone(), top);
+            let sequence = Places::of_gaps(gaps.clone(), top);
             let list: Vec<u64> = numbers(&gaps).into_iter().chain(top..top + 20).collect();
             for number in 0..top + 20 {
                 let place = list.iter().position(|listed| *listed == number).map(|place| place as u64);
                 prop_assert_eq!(sequence.place_of(number), place);
-                prop_assert_eq!(sequence.below(number), list.iter().filter(|listed| **listed < number).count() as u64);
+                prop_assert_eq!(sequence.len(number), list.iter().filter(|listed| **listed < number).count() as u64);
                 if let Some(place) = place {
                     prop_assert_eq!(sequence.at(place), number);
                 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::ranges::Range;
 use super::{MAX_STRIDES, TokenFault};
 
 /// Positions at equal distances: first position, distance, and number; without a number, all positions from the first one on.
@@ -75,6 +76,23 @@ impl Places {
         let is_ascending = strides.windows(2).all(|pair| pair[0].end().is_some_and(|end| end <= pair[1].0));
         let end = strides.iter().filter_map(|stride| stride.end()).max().unwrap_or(0);
         Self { starts: starts.collect(), is_ascending, end, strides }
+    }
+
+    /// The numbers of `gaps`, which ascend and are below `top`, and all from `top` on.
+    pub(super) fn of_gaps(gaps: Vec<Range>, top: u64) -> Self {
+        let gaps = gaps.into_iter().map(|(first, count)| Stride(first, 1, Some(count)));
+        Self::new(gaps.chain([Stride(top, 1, None)]).collect())
+    }
+
+    /// The positions as ranges. Only for strides with the distance 1.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = Range> + '_ {
+        self.strides.iter().map(|Stride(first, _, number)| (*first, number.unwrap_or(u64::MAX - first)))
+    }
+
+    /// First position of the last stride, and its place.
+    pub(super) fn tail(&self) -> (u64, u64) {
+        let last = self.strides.last().zip(self.starts.last());
+        last.map_or((0, 0), |(Stride(first, ..), place)| (*first, *place))
     }
 
     /// The positions of `rest` below `count`.

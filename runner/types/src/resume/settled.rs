@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::iter;
 
 use super::deal::StartPoint;
-use super::ranges::{Numbers, at_places, outside, union};
+use super::ranges::{at_places, outside, union};
+use super::rest::Places;
 use super::{DataSet, EpochState, Hash, Kept, RankState, SELECTION, Token};
 use crate::ledger::RunBook;
 
@@ -133,7 +134,7 @@ impl StartPoint {
             before.map_or_else(|_| EpochState::begun(epoch), |place| self.state.epochs[place].clone());
         let numbers = match self.epochs.get(&epoch) {
             Some(share) => share.numbers.clone(),
-            None => Numbers::new(before.gaps(), before.top()).into(),
+            None => Places::of_gaps(before.gaps(), before.top()).into(),
         };
         let known = iter::once((0, before.frontier)).filter(|(_, count)| *count > 0).chain(before.settled);
         let mut settled = union(known, at_places(progress.settled.iter().copied(), numbers.ranges()));
@@ -142,7 +143,8 @@ impl StartPoint {
             settled.remove(0);
         }
         let frontier = begun.unwrap_or(0);
-        let ended = progress.ended.map(|visits| numbers.top() + visits.saturating_sub(numbers.before_top()));
+        let (top, before_top) = numbers.tail();
+        let ended = progress.ended.map(|visits| top + visits.saturating_sub(before_top));
         let visits = progress.children.iter().map(|(visit, _)| (*visit, 1));
         let found = at_places(visits, numbers.ranges()).into_iter().map(|(number, _)| number);
         let hashes = progress.children.iter().map(|(_, hashes)| hashes.iter().copied().map(Hash).collect());
