@@ -130,60 +130,46 @@ pub(crate) fn stages(stages: &[StageRecord]) -> String {
     if stages.is_empty() {
         return String::new();
     }
-    let header = [
-        "stage",
-        "tasks",
-        "failed",
-        "ave",
-        "p50",
-        "p99",
-        "thread wait",
-        "permit wait",
-        "busy",
-        "blocked",
-        "order wait",
-        "idle",
-        "instances",
-    ];
-    let rows = stages.iter().map(|stage| {
-        let task = &stage.task;
-        let share = |of: fn(&SlotShares) -> f64| percent(task.shares.as_ref().map(of));
-        let instances = if task.ave_thread_wait_s.is_some() { count(task.instances) } else { "-".to_owned() };
-        vec![
-            stage.label.clone(),
-            count(task.num_tasks),
-            count(task.num_failures),
-            duration(task.ave_time_s),
-            duration(task.p50_time_s),
-            duration(task.p99_time_s),
-            duration(task.ave_thread_wait_s),
-            if stage.kind == StageKindName::Fetch { share(|shares| shares.permit_wait) } else { dash() },
-            share(|shares| shares.busy),
-            share(|shares| shares.blocked),
-            share(|shares| shares.order_wait),
-            share(|shares| shares.idle),
-            instances,
-        ]
-    });
-    table(&header, rows)
+    let share = |stage: &StageRecord, of: fn(&SlotShares) -> f64| percent(stage.task.shares.as_ref().map(of));
+    columns(
+        stages,
+        &[
+            ("stage", &|stage| stage.label.clone()),
+            ("tasks", &|stage| count(stage.task.num_tasks)),
+            ("failed", &|stage| count(stage.task.num_failures)),
+            ("ave", &|stage| duration(stage.task.ave_time_s)),
+            ("p50", &|stage| duration(stage.task.p50_time_s)),
+            ("p99", &|stage| duration(stage.task.p99_time_s)),
+            ("thread wait", &|stage| duration(stage.task.ave_thread_wait_s)),
+            ("permit wait", &|stage| match stage.kind {
+                StageKindName::Fetch => share(stage, |shares| shares.permit_wait),
+                _ => dash(),
+            }),
+            ("busy", &|stage| share(stage, |shares| shares.busy)),
+            ("blocked", &|stage| share(stage, |shares| shares.blocked)),
+            ("order wait", &|stage| share(stage, |shares| shares.order_wait)),
+            ("idle", &|stage| share(stage, |shares| shares.idle)),
+            ("instances", &|stage| {
+                stage.task.ave_thread_wait_s.map_or_else(dash, |_| count(stage.task.instances))
+            }),
+        ],
+    )
 }
 
 pub(crate) fn queues(queues: &[QueueRecord]) -> String {
-    let header = ["queue", "capacity", "items", "qps", "ave put", "ave get", "readiness", "starved"];
-    let rows = queues.iter().map(|queue| {
-        let figures = &queue.figures;
-        vec![
-            queue.label.clone(),
-            count(figures.capacity as u64),
-            count(figures.num_items),
-            rate(figures.qps),
-            duration(figures.ave_put_time_s),
-            duration(figures.ave_get_time_s),
-            percent(figures.readiness),
-            percent(figures.starved),
-        ]
-    });
-    table(&header, rows)
+    columns(
+        queues,
+        &[
+            ("queue", &|queue| queue.label.clone()),
+            ("capacity", &|queue| count(queue.figures.capacity as u64)),
+            ("items", &|queue| count(queue.figures.num_items)),
+            ("qps", &|queue| rate(queue.figures.qps)),
+            ("ave put", &|queue| duration(queue.figures.ave_put_time_s)),
+            ("ave get", &|queue| duration(queue.figures.ave_get_time_s)),
+            ("readiness", &|queue| percent(queue.figures.readiness)),
+            ("starved", &|queue| percent(queue.figures.starved)),
+        ],
+    )
 }
 
 fn ledger(snapshot: &RunSnapshot) -> String {
@@ -220,21 +206,17 @@ fn sources(ledger: &Ledger) -> String {
     }
     let sum = |of: fn(&SourceBook) -> u64| books.iter().map(of).sum::<u64>().max(1) as f64;
     let (drawn, delivered) = (sum(|book| book.drawn), sum(|book| book.delivered));
-    let row = |book: &SourceBook| {
-        let shares =
-            [book.drawn as f64 / drawn, book.delivered as f64 / delivered].map(|share| percent(Some(share)));
-        let [of_drawn, of_delivered] = shares;
-        vec![
-            book.name.clone(),
-            count(book.weight.into()),
-            count(book.drawn),
-            of_drawn,
-            count(book.delivered),
-            of_delivered,
-        ]
-    };
-    let mut text =
-        table(&["source", "weight", "drawn", "share", "delivered", "share"], books.iter().map(row));
+    let mut text = columns(
+        books,
+        &[
+            ("source", &|book| book.name.clone()),
+            ("weight", &|book| count(book.weight.into())),
+            ("drawn", &|book| count(book.drawn)),
+            ("share", &|book| percent(Some(book.drawn as f64 / drawn))),
+            ("delivered", &|book| count(book.delivered)),
+            ("share", &|book| percent(Some(book.delivered as f64 / delivered))),
+        ],
+    );
     let shifted: Vec<&str> =
         books.iter().filter(|book| book.shifted).map(|book| book.name.as_str()).collect();
     if !shifted.is_empty() {
@@ -351,6 +333,15 @@ fn stage_line(stage: &StageRecord) -> String {
         stage.concurrency,
         task.ave_time_s.map_or_else(dash, bracketed),
     )
+}
+
+/// Title of a column, and the text of a row in it.
+pub(crate) type Column<'a, T> = (&'a str, &'a dyn Fn(&T) -> String);
+
+/// Table with a row for each of `rows`.
+pub(crate) fn columns<T>(rows: &[T], columns: &[Column<'_, T>]) -> String {
+    let header: Vec<&str> = columns.iter().map(|(title, _)| *title).collect();
+    table(&header, rows.iter().map(|row| columns.iter().map(|(_, text)| text(row)).collect()))
 }
 
 pub(crate) fn table(header: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {

@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 
 use crate::args::{ModulesArgs, RunsArgs};
 use crate::client::{Client, query};
-use crate::report::table;
-use crate::text::{count, duration, percent, rate, say_as};
+use crate::report::columns;
+use crate::text::{count, dash, duration, percent, rate, say_as};
 
 pub(crate) fn runs(args: &RunsArgs) -> Result<()> {
     let tags = (!args.tags.is_empty()).then(|| args.tags.join(","));
@@ -17,56 +17,45 @@ pub(crate) fn runs(args: &RunsArgs) -> Result<()> {
     let found = all(&Client::new(&args.server)?, "/runs", &wanted, args.limit as usize)?;
     let none = if wanted.iter().all(|(_, word)| word.is_none()) { "none yet" } else { "none matches" };
     show(&found, args.json, none, |runs: &[RunSummary]| {
-        let header = [
-            "id",
-            "pipeline",
-            "state",
-            "submitted",
-            "time",
-            "samples",
-            "samples/s",
-            "sink ready",
-            "wait",
-            "failed",
-            "tags",
-        ];
-        let rows = runs.iter().map(|run| {
-            vec![
-                run.id.to_string(),
-                run.name.clone(),
-                run.state.name().to_owned(),
-                run.submitted_at.clone(),
-                duration(run.elapsed_s),
-                run.samples.map_or_else(|| "-".to_owned(), count),
-                rate(run.samples_per_s),
-                percent(run.readiness),
-                duration(run.wait_s),
-                count(run.failed_samples),
-                run.tags.join(" "),
-            ]
-        });
-        table(&header, rows)
+        columns(
+            runs,
+            &[
+                ("id", &|run| run.id.to_string()),
+                ("pipeline", &|run| run.name.clone()),
+                ("state", &|run| run.state.name().to_owned()),
+                ("submitted", &|run| run.submitted_at.clone()),
+                ("time", &|run| duration(run.elapsed_s)),
+                ("samples", &|run| run.samples.map_or_else(dash, count)),
+                ("samples/s", &|run| rate(run.samples_per_s)),
+                ("sink ready", &|run| percent(run.readiness)),
+                ("wait", &|run| duration(run.wait_s)),
+                ("failed", &|run| count(run.failed_samples)),
+                ("tags", &|run| run.tags.join(" ")),
+            ],
+        )
     })
 }
 
 pub(crate) fn modules(args: &ModulesArgs) -> Result<()> {
     let found = all(&Client::new(&args.server)?, "/modules", &[], usize::MAX)?;
     show(&found, args.json, "none yet", |modules: &[ModuleSummary]| {
-        let header = ["module", "versions", "latest", "aliases", "size", "runs", "owner", "digest"];
-        let rows = modules.iter().map(|module| {
+        let aliases = |module: &ModuleSummary| {
             let aliases = module.aliases.iter().map(|(alias, version)| format!("{alias}={version}"));
-            vec![
-                module.name.clone(),
-                count(module.versions),
-                module.latest.version.to_string(),
-                aliases.collect::<Vec<_>>().join(" "),
-                format!("{} KiB", count(module.latest.report.size_bytes.div_ceil(1024))),
-                count(module.runs),
-                module.owner.clone().unwrap_or_else(|| "-".to_owned()),
-                module.latest.report.digest.clone(),
-            ]
-        });
-        table(&header, rows)
+            aliases.collect::<Vec<_>>().join(" ")
+        };
+        columns(
+            modules,
+            &[
+                ("module", &|module| module.name.clone()),
+                ("versions", &|module| count(module.versions)),
+                ("latest", &|module| module.latest.version.to_string()),
+                ("aliases", &aliases),
+                ("size", &|module| format!("{} KiB", count(module.latest.report.size_bytes.div_ceil(1024)))),
+                ("runs", &|module| count(module.runs)),
+                ("owner", &|module| module.owner.clone().unwrap_or_else(dash)),
+                ("digest", &|module| module.latest.report.digest.clone()),
+            ],
+        )
     })
 }
 

@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 use crate::args::PredictArgs;
 use crate::commands::compare::recording;
 use crate::input::{Document, bad};
-use crate::report::{queues, stages, table};
+use crate::report::{columns, queues, stages};
 use crate::text::{paragraphs, rate, say_as};
 
 /// Value that `--json` prints.
@@ -101,16 +101,19 @@ fn proposed(proposals: &[Proposal]) -> String {
         return "No change of concurrency, threads or queues within the budget would raise the rate by more than the error of predictions."
             .to_owned();
     }
-    let rows = proposals.iter().map(|proposal| {
-        let changes: Vec<String> =
-            proposal.changes.iter().map(|change| format!("--set {}={}", change.pointer, change.to)).collect();
-        vec![
-            changes.join(" "),
-            rate(Some(proposal.rate)),
-            format!("{:.2} x", proposal.gain),
-            proposal.threads.to_string(),
-            format!("{} MiB", proposal.memory_mib),
-        ]
-    });
-    table(&["change", "items/s", "gain", "threads", "memory"], rows)
+    let changes = |proposal: &Proposal| {
+        let changes = proposal.changes.iter();
+        let flags = changes.map(|change| format!("--set {}={}", change.pointer, change.to));
+        flags.collect::<Vec<_>>().join(" ")
+    };
+    columns(
+        proposals,
+        &[
+            ("change", &changes),
+            ("items/s", &|proposal| rate(Some(proposal.rate))),
+            ("gain", &|proposal| format!("{:.2} x", proposal.gain)),
+            ("threads", &|proposal| proposal.threads.to_string()),
+            ("memory", &|proposal| format!("{} MiB", proposal.memory_mib)),
+        ],
+    )
 }
