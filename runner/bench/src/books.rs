@@ -351,14 +351,12 @@ fn little(record: &LoadRecord) -> Holds {
 }
 
 fn each_pass(record: &LoadRecord, check: impl Fn(&LoadPass) -> Holds) -> Holds {
-    let warm_up = record.warm_up.iter().enumerate();
-    warm_up.clone().try_for_each(|(number, pass)| {
-        check(pass).map_err(|found| format!("warm-up {}: {found}", number + 1))
-    })?;
-    let passes = record.passes.iter().enumerate();
-    passes
-        .clone()
-        .try_for_each(|(number, pass)| check(pass).map_err(|found| format!("pass {}: {found}", number + 1)))
+    for (what, passes) in [("warm-up", &record.warm_up), ("pass", &record.passes)] {
+        for (number, pass) in (1..).zip(passes) {
+            check(pass).map_err(|found| format!("{what} {number}: {found}"))?;
+        }
+    }
+    Ok(())
 }
 
 fn each_item(record: &LoadRecord, check: impl Fn(&ItemRead) -> Holds) -> Holds {

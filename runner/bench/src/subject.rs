@@ -233,16 +233,11 @@ impl Subject {
             size => size.map(Some).map_err(SubjectError::Survey),
         });
         let sizes: Vec<Option<u64>> = sizes.try_collect().await?;
-        let surveyed: Vec<SubjectObject> = self
-            .objects
-            .iter()
-            .zip(sizes)
-            .map(|(object, size)| SubjectObject {
-                size,
-                ..SubjectObject::new(object.key.clone(), object.origin)
-            })
-            .collect();
-        self.objects = surveyed.into();
+        let surveyed = self.objects.iter().zip(sizes).map(|(object, size)| SubjectObject {
+            size,
+            ..SubjectObject::new(object.key.clone(), object.origin)
+        });
+        self.objects = surveyed.collect();
         Ok(self)
     }
 
