@@ -1,5 +1,5 @@
-//! Embeds the guest SDK's sources in the binary, for `penstock new`: the SDK is in no registry, so every new stage gets a copy.
-//! Values that the manifests of the SDK inherit from the workspace are written out.
+//! Embeds the templates of stages and the guest SDK's sources in the binary, for `penstock new`: the SDK is in no registry, so every
+//! new stage gets a copy. Values that the manifests of the SDK inherit from the workspace are written out.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -27,32 +27,40 @@ fn main() -> Result<()> {
     }
     println!("cargo::rerun-if-changed={}", root.join("LICENSE").display());
     files.insert("LICENSE".to_owned(), root.join("LICENSE"));
-    let mut list = String::from("[\n");
-    for (name, path) in &mut files {
-        if name.ends_with("Cargo.toml") {
-            let manifest =
-                standalone(table(path)?, &workspace, Path::new("guest-sdk").join(name).parent())
-                    .with_context(|| format!("cannot detach `{}` from the workspace", path.display()))?;
-            *path = out.join(name.replace('/', "-"));
-            fs::write(&*path, toml::to_string(&manifest)?)?;
-        }
-        writeln!(
-            list,
-            "    ({name:?}, include_str!({:?})),",
-            path.to_str().context("a path that is not UTF-8")?
-        )?;
+    for (name, path) in files.iter_mut().filter(|(name, _)| name.ends_with("Cargo.toml")) {
+        let manifest = standalone(table(path)?, &workspace, Path::new("guest-sdk").join(name).parent())
+            .with_context(|| format!("cannot detach `{}` from the workspace", path.display()))?;
+        *path = out.join(name.replace('/', "-"));
+        fs::write(&*path, toml::to_string(&manifest)?)?;
     }
-    list.push_str("]\n");
-    fs::write(out.join("sdk.rs"), list)?;
-    Ok(())
+    write_list(&out.join("sdk.rs"), &files)?;
+
+    let mut templates = BTreeMap::new();
+    println!("cargo::rerun-if-changed=template");
+    collect(&root.join("runner/cli/template"), Path::new(""), &mut templates)?;
+    write_list(&out.join("templates.rs"), &templates)
 }
 
-/// Collects the file `part`, or all files in the folder `part`, by their paths within the SDK.
-fn collect(sdk: &Path, part: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<()> {
-    let path = sdk.join(part);
+/// Writes an array of the names and contents of files, as Rust.
+fn write_list(list: &Path, files: &BTreeMap<String, PathBuf>) -> Result<()> {
+    let mut code = String::from("[\n");
+    for (name, path) in files {
+        let path = path.to_str().context("a path that is not UTF-8")?;
+        writeln!(code, "    ({name:?}, include_str!({path:?})),")?;
+    }
+    fs::write(list, code + "]\n").map_err(Into::into)
+}
+
+/// Collects the file `part` of a folder, or all files in `part`, by their paths within the folder.
+fn collect(folder: &Path, part: &Path, files: &mut BTreeMap<String, PathBuf>) -> Result<()> {
+    let path = folder.join(part);
     if path.is_dir() {
         for entry in fs::read_dir(&path)? {
-            collect(sdk, &part.join(entry?.file_name()), files)?;
+            let name = entry?.file_name();
+            // Tools leave `__pycache__` and the like.
+            if !name.to_string_lossy().starts_with(['_', '.']) {
+                collect(folder, &part.join(name), files)?;
+            }
         }
     } else {
         let name = part.to_str().context("a file's name is not UTF-8")?;
