@@ -19,7 +19,6 @@ const MAX_FILE: u64 = 1 << 20;
 /// Key of the entry for Docker Hub in docker's configuration, and the host of its registry.
 const DOCKER_HUB: (&str, &str) = ("index.docker.io", "registry-1.docker.io");
 
-/// Credentials of one registry.
 pub(crate) enum Credentials {
     /// User and password, joined by a colon and encoded in base64.
     Basic(String),

@@ -2,11 +2,14 @@
 
 use std::time::SystemTime;
 
+use anyhow::Result;
 use penstock_types::text::printable;
 use penstock_wasm::{ModuleKind, ModuleReport};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+
+use crate::input::bad;
 
 /// Media type of the manifest of an image.
 pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
@@ -47,22 +50,23 @@ impl Manifest {
     }
 
     /// Module of the image. The error states why there is none.
-    pub(crate) fn module(&self) -> Result<&Blob, String> {
+    pub(crate) fn module(&self) -> Result<&Blob> {
         if self.schema_version != 2 || self.media_type.as_deref().is_some_and(|kind| kind != MANIFEST) {
-            return Err(format!("the manifest is not of the type `{MANIFEST}`"));
+            return Err(bad(format!("the manifest is not of the type `{MANIFEST}`")));
         }
         let [layer] = &self.layers[..] else {
-            return Err(format!("the image has {} layers, and a module has one", self.layers.len()));
+            return Err(bad(format!("the image has {} layers, and a module has one", self.layers.len())));
         };
         if layer.media_type != LAYER {
             let found = printable(&layer.media_type, MAX_SHOWN);
-            return Err(format!("the layer is of the type `{found}`, and that of a module is `{LAYER}`"));
+            return Err(bad(format!(
+                "the layer is of the type `{found}`, and that of a module is `{LAYER}`"
+            )));
         }
         if !is_digest(&layer.digest) {
             let found = printable(&layer.digest, MAX_SHOWN);
-            return Err(format!(
-                "the digest of the layer is `{found}`, not `sha256:` and 64 hexadecimal digits"
-            ));
+            let rule = "not `sha256:` and 64 hexadecimal digits";
+            return Err(bad(format!("the digest of the layer is `{found}`, {rule}")));
         }
         Ok(layer)
     }
@@ -139,7 +143,7 @@ mod tests {
         let refused = |change: &dyn Fn(&mut Manifest)| {
             let mut manifest = Manifest::new(b"", b"");
             change(&mut manifest);
-            manifest.module().unwrap_err()
+            manifest.module().unwrap_err().to_string()
         };
         assert!(refused(&|manifest| manifest.schema_version = 1).contains("not of the type"));
         let docker = "application/vnd.docker.distribution.manifest.v2+json";

@@ -67,7 +67,7 @@ struct ProblemDetail {
 
 /// Token of a registry's service of tokens, under one of two names or both.
 #[derive(Deserialize)]
-struct Token {
+struct TokenAnswer {
     token: Option<String>,
     access_token: Option<String>,
 }
@@ -104,7 +104,7 @@ impl<'a> Repository<'a> {
     /// Receives the module of an image, at most `max_bytes` large, and compares its bytes with their size and digest.
     pub(crate) fn module(&mut self, manifest: &Manifest, max_bytes: u64) -> Result<Vec<u8>> {
         let Blob { digest: wanted, size, .. } =
-            manifest.module().map_err(|reason| self.no_module(&reason))?;
+            manifest.module().map_err(|reason| self.no_module(&reason.to_string()))?;
         if *size > max_bytes {
             return Err(bad(format!(
                 "the module of `{}` has {size} bytes, at most {max_bytes} are allowed (`limits.modules.module_bytes`)",
@@ -310,9 +310,9 @@ impl<'a> Repository<'a> {
         }
         let bytes = answer.body_mut().with_config().limit(MAX_TEXT).read_to_vec();
         // The cause is left out: it may repeat a part of the token.
-        let token = bytes.ok().and_then(|bytes| serde_json::from_slice::<Token>(&bytes).ok());
+        let token = bytes.ok().and_then(|bytes| serde_json::from_slice::<TokenAnswer>(&bytes).ok());
         let host = self.reference.host.as_str();
-        let token = token.and_then(|Token { token, access_token }| token.or(access_token));
+        let token = token.and_then(|TokenAnswer { token, access_token }| token.or(access_token));
         token.ok_or_else(|| anyhow!("the service of tokens of `{host}` sent no token"))
     }
 
