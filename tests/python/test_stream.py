@@ -17,7 +17,7 @@ from unittest import mock
 
 import numpy
 import penstock
-from penstock._announced import announced_token
+from penstock._penstock import announced_token
 from kit import Server, content, finished, folder, photo_document, photo_pipeline, photos, plane_document, plane_stage, program, until
 
 # Program that runs one consumer process after another and kills each at a random moment. It has no threads, so that a forked

@@ -2,7 +2,7 @@
 //!
 //! A server keeps a file in a folder of its user. The file is named by the server's address, contains the path of the server's
 //! token file, and is locked by the server. A file without a lock was left by a killed server, and a program of another user may
-//! now listen at its address. `penstock.connect` of the Python package reads the same files.
+//! now listen at its address.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -11,6 +11,8 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
+
+use ureq::http::Uri;
 
 use crate::input::own_folder;
 
@@ -49,8 +51,12 @@ impl Drop for Announcement {
     }
 }
 
-/// Path of the token file of this user's server at `address`; `None` if no such server runs.
-pub(crate) fn token_file(address: SocketAddr) -> Option<PathBuf> {
+/// Path of the token file of this user's server at `address`; `None` if no such server runs. Only for numeric addresses: a host name
+/// may resolve to another machine, which must not receive the token.
+pub(crate) fn token_file(address: &Uri) -> Option<PathBuf> {
+    let usual = if address.scheme_str() == Some("https") { 443 } else { 80 };
+    let host = address.host()?.trim_start_matches('[').trim_end_matches(']');
+    let address = SocketAddr::new(host.parse().ok()?, address.port_u16().unwrap_or(usual));
     let file = File::open(folder()?.join(name(address))).ok()?;
     if !matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)) {
         return None;

@@ -2,7 +2,6 @@
 
 use std::env;
 use std::fs;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -19,7 +18,6 @@ use crate::input::{bad, unreadable};
 /// Timeout for a response to a complete request, and for a pause within a request body or a response body. It exceeds the three
 /// seconds that stopping a run may take.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Timeout for a new connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Body size, in bytes, from which the client sends `Expect: 100-continue`: a server may close the connection instead of reading
 /// a body that it refuses.
@@ -76,7 +74,7 @@ impl Client {
             return Err(wrong("the address has no host, or contains a user or a password"));
         }
         let token = match token(args.token_file.as_deref())? {
-            None => announced_token(&address)?,
+            None => announced::token_file(&address).map_or(Ok(None), |file| in_file(&file))?,
             given => given,
         };
         Ok(Self { agent: agent(), base, token })
@@ -135,16 +133,6 @@ fn token(file: Option<&Path>) -> Result<Option<String>> {
         Some(file) => in_file(file),
         None => env::var("PENSTOCK_TOKEN").map_or(Ok(None), |token| checked(&token)),
     }
-}
-
-/// Token of a server that this user runs at the address. Only for numeric addresses: a host name may resolve to another machine,
-/// which must not receive the token.
-fn announced_token(address: &Uri) -> Result<Option<String>> {
-    let usual = if address.scheme_str() == Some("https") { 443 } else { 80 };
-    let host = address.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    let Ok(ip) = host.parse() else { return Ok(None) };
-    let address = SocketAddr::new(ip, address.port_u16().unwrap_or(usual));
-    announced::token_file(address).map_or(Ok(None), |file| in_file(&file))
 }
 
 fn in_file(file: &Path) -> Result<Option<String>> {

@@ -16,6 +16,7 @@ mod stores;
 mod text;
 
 use std::ffi::OsString;
+use std::fs;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
@@ -107,6 +108,12 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, compiler: Option<Comp
             FAILED
         }
     }
+}
+
+/// Token of the server that this user runs at `url`, if there is one.
+pub fn announced_token(url: &str) -> Option<String> {
+    let file = announced::token_file(&url.parse().ok()?)?;
+    Some(fs::read_to_string(file).ok()?.trim().to_owned())
 }
 
 fn done(outcome: anyhow::Result<()>) -> anyhow::Result<u8> {

@@ -26,6 +26,7 @@ fn penstock(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(pipeline::headspace_of, module)?)?;
     module.add_function(wrap_pyfunction!(pipeline::merge_states, module)?)?;
     module.add_function(wrap_pyfunction!(pipeline::verdict_in_words, module)?)?;
+    module.add_function(wrap_pyfunction!(stream::announced_token, module)?)?;
     module.add_function(wrap_pyfunction!(command::compile_module, module)?)?;
     module.add_function(wrap_pyfunction!(command::main, module)?)?;
     let py = module.py();

@@ -120,6 +120,12 @@ impl StreamClient {
     }
 }
 
+/// Token of the server that this user runs at `url`, if there is one.
+#[pyfunction]
+pub(crate) fn announced_token(url: &str) -> Option<String> {
+    penstock_cli::announced_token(url)
+}
+
 fn failed(error: &dyn std::error::Error) -> PyErr {
     StreamError::new_err(with_causes(error))
 }

@@ -14,9 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock import _penstock
-from penstock._announced import announced_token
 from penstock._document import AnyDocument, bytes_of
-from penstock._penstock import Batch, InvalidPipeline, PenstockError, RunFailed, StreamError
+from penstock._penstock import Batch, InvalidPipeline, PenstockError, RunFailed, StreamError, announced_token
 from penstock._whole import whole_number
 
 # Maximum time for an answer of the server, and for a run to end after its stream, in seconds.

@@ -21,6 +21,7 @@ __all__ = [
     "StreamClient",
     "StreamError",
     "__version__",
+    "announced_token",
     "compile_module",
     "headspace_of",
     "main",
@@ -298,6 +299,9 @@ def merge_states(states: Sequence[str]) -> str:
 
 def verdict_in_words(verdict: str) -> str:
     """Sentence, evidence and advice of a verdict, which is given as JSON, as in the report of a run."""
+
+def announced_token(url: str) -> str | None:
+    """Token of the server that this user runs at `url`, if there is one."""
 
 def compile_module() -> int:
     """Compiles one module, read from standard input, in a child process. Returns the exit code."""
