@@ -121,7 +121,7 @@ pub(crate) fn watch(
     run.wait()
 }
 
-/// A line on a terminal that changes until it is cleared.
+/// A line on a terminal that changes until it is cleared; hidden if standard error is none.
 pub(crate) fn spinner() -> ProgressBar {
     let bar = ProgressBar::new_spinner().with_style(style("{spinner} {wide_msg}"));
     bar.enable_steady_tick(Duration::from_millis(100));

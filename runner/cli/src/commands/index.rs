@@ -1,6 +1,6 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -71,17 +71,13 @@ pub(crate) fn create(runtime: &Runtime, args: &IndexCreateArgs) -> Result<()> {
 
 /// Reads the headers in all shards.
 async fn scan(kind: IndexKind, store: &BoundedStore, shards: &Shards) -> Result<SampleIndex> {
-    let bar = io::stderr().is_terminal().then(spinner);
+    let bar = spinner();
     let shown = |done: usize, all: usize| {
-        if let Some(bar) = &bar {
-            let (done, all) = (count(done as u64), count(all as u64));
-            bar.set_message(format!("{done} of {all} {kind} of store `{}` are read", store.name()));
-        }
+        let (done, all) = (count(done as u64), count(all as u64));
+        bar.set_message(format!("{done} of {all} {kind} of store `{}` are read", store.name()));
     };
     let index = SampleIndex::build(kind, store, shards, &Damage::default(), shown).await;
-    if let Some(bar) = &bar {
-        bar.finish_and_clear();
-    }
+    bar.finish_and_clear();
     Ok(index?)
 }
 
@@ -118,16 +114,12 @@ fn own_key(stores: &Stores, name: &str, args: &IndexCreateArgs) -> Option<String
 }
 
 async fn list(store: &BoundedStore, wanted: &Wanted) -> Result<PackedKeys> {
-    let bar = io::stderr().is_terminal().then(spinner);
+    let bar = spinner();
     let shown = |found: usize| {
-        if let Some(bar) = &bar {
-            bar.set_message(format!("{} keys found in store `{}`", count(found as u64), store.name()));
-        }
+        bar.set_message(format!("{} keys found in store `{}`", count(found as u64), store.name()));
     };
     let keys = wanted.list(store, shown).await;
-    if let Some(bar) = &bar {
-        bar.finish_and_clear();
-    }
+    bar.finish_and_clear();
     Ok(keys?)
 }
 

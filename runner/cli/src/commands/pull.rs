@@ -60,7 +60,7 @@ pub(crate) fn pull(args: &PullArgs) -> Result<()> {
     written.map_err(|error| bad(format!("cannot write `{}`: {error}", file.display())))?;
     let pulled = Transferred {
         file,
-        digest: manifest.module().map_err(bad)?.digest.clone(),
+        digest: manifest.module()?.digest.clone(),
         size_bytes: module.len() as u64,
         reference: reference.to_string(),
         pinned: reference.pinned(&manifest_digest),

@@ -55,18 +55,22 @@ impl Document {
         let document = Pipeline { origin: self.origin.clone(), spec };
         let runner = document.runner(&args.stores, &args.modules, runtime)?;
         let prepared = runner.prepare(&document.spec, Outlets::ALL).map_err(told)?;
-        if let Some(stage) = prepared.plan.stages.iter().find(|stage| stage.kind.rules().is_stateful()) {
-            let place =
-                Pointer::ROOT.key("stages").index(stage.id.position() as usize - 1 - before).key("wasm");
-            let message = "a stateful module needs all samples in order, and each worker of a benchmark reads only some of them";
-            return Err(faults(&self.origin, &[SpecFault::new(place, message)]));
+        let refused = |stage: &StagePlan, kind: &str, message: &str| {
+            let position = stage.id.position() as usize - 1 - before;
+            let place = Pointer::ROOT.key("stages").index(position).key(kind);
+            faults(&self.origin, &[SpecFault::new(place, message)])
+        };
+        for stage in &prepared.plan.stages {
+            if stage.kind.rules().is_stateful() {
+                let message = "a stateful module needs all samples in order, and each worker of a benchmark reads only some of them";
+                return Err(refused(stage, "wasm", message));
+            }
         }
-        let routes = |stage: &&StagePlan| matches!(stage.kind, StageKind::Route(_));
-        if let Some(stage) = prepared.plan.stages.iter().find(routes) {
-            let place =
-                Pointer::ROOT.key("stages").index(stage.id.position() as usize - 1 - before).key("route");
-            let message = "the workers of a benchmark run all stages on each sample, and a route runs those of one path only";
-            return Err(faults(&self.origin, &[SpecFault::new(place, message)]));
+        for stage in &prepared.plan.stages {
+            if matches!(stage.kind, StageKind::Route(_)) {
+                let message = "the workers of a benchmark run all stages on each sample, and a route runs those of one path only";
+                return Err(refused(stage, "route", message));
+            }
         }
         Ok(prepared)
     }
