@@ -18,9 +18,7 @@ use crate::errors::invalid;
 /// Content of a module.
 #[derive(FromPyObject)]
 pub(crate) enum ModuleSource {
-    /// Bytes of the module.
     Bytes(Vec<u8>),
-    /// Path of the module's file.
     File(PathBuf),
 }
 

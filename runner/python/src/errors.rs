@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use penstock_types::text::with_causes;
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;
 use pyo3::prelude::*;
@@ -32,6 +33,11 @@ create_exception!(
     PenstockError,
     "The stream of a server's run cannot be read; the message states the reason."
 );
+
+/// Exception with the message of an error and its causes.
+pub(crate) fn failed(error: impl std::error::Error) -> PyErr {
+    PenstockError::new_err(with_causes(&error))
+}
 
 /// Combines all faults of a pipeline into an exception, one line each.
 pub(crate) fn invalid(faults: &[impl Display]) -> PyErr {

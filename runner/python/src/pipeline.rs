@@ -29,7 +29,7 @@ use pyo3::prelude::*;
 use crate::batch::{Batch, Held};
 use crate::checked::{Document, ModuleSource, prefer_gpu};
 use crate::command::compiler;
-use crate::errors::{InvalidPipeline, PenstockError, RunFailed, invalid};
+use crate::errors::{InvalidPipeline, PenstockError, RunFailed, failed, invalid};
 use crate::logs;
 use crate::output::folder_of;
 use crate::process::{Home, SLICE, io, locked, wait_for};
@@ -123,8 +123,7 @@ impl Loader {
         }
         let process = compiler(interpreter, library);
         let written = document.written.to_string();
-        let whole = serde_json::to_value(&document.spec);
-        let whole = whole.map_err(|error| PenstockError::new_err(error.to_string()))?;
+        let whole = serde_json::to_value(&document.spec).map_err(failed)?;
         // An interrupted wait does not end the compilation, which continues in the background and fills the cache.
         let checking = runtime.spawn_blocking(move || {
             let sandbox = Sandbox::new(SandboxSettings {
@@ -133,7 +132,7 @@ impl Loader {
                 compiler: Compiler::Child(process),
                 ..SandboxSettings::default()
             })
-            .map_err(|error| PenstockError::new_err(with_causes(&error)))?;
+            .map_err(failed)?;
             let (stores, modules) = (document.stores(stores, &links), document.modules(sandbox, modules));
             let runner = Runner::new(runtime.clone(), stores, modules);
             let mut prepared = document.prepare(&runner, keeps_letters)?;
@@ -245,7 +244,7 @@ impl Loader {
             }
         });
         let run = started
-            .and_then(|run| run.map_err(|error| PenstockError::new_err(with_causes(&error))))
+            .and_then(|run| run.map_err(failed))
             .inspect_err(|_| self.is_running.store(false, Ordering::Release))?;
         Ok(Running {
             home: self.home,
@@ -299,8 +298,7 @@ impl Loader {
         if let Some(unknown) = plan.stages.iter().find_map(unknown_output) {
             return Err(PyTypeError::new_err(format!("the number of batches is not known: {unknown}")));
         }
-        let counted = wait_for(py, prepared.counts())?;
-        let counted = counted.map_err(|fault| PenstockError::new_err(with_causes(&fault)))?;
+        let counted = wait_for(py, prepared.counts())?.map_err(failed)?;
         let batches = |counts: Vec<(u64, u64)>| {
             counts.into_iter().map(|(samples, epochs)| Some(plan.items_of(samples)? * epochs)).sum()
         };
@@ -310,10 +308,8 @@ impl Loader {
     /// Fields of the source's samples, as JSON, read from the source; `None` if the source does not know them.
     fn fields(&self, py: Python<'_>) -> PyResult<Option<String>> {
         self.home.check()?;
-        let fields = wait_for(py, self.prepared.fields())?;
-        let fields = fields.map_err(|fault| PenstockError::new_err(with_causes(&fault)))?;
-        let written = fields.map(|fields| serde_json::to_string(&fields)).transpose();
-        written.map_err(|error| PenstockError::new_err(error.to_string()))
+        let fields = wait_for(py, self.prepared.fields())?.map_err(failed)?;
+        fields.map(|fields| serde_json::to_string(&fields)).transpose().map_err(failed)
     }
 }
 
@@ -468,14 +464,14 @@ impl Running {
         self.home.check()?;
         self.hand_out(pending);
         let state = py.detach(|| self.facts.state(&self.start, &self.handle, MAX_TOKEN_BYTES));
-        state.map_err(|error| PenstockError::new_err(error.to_string()))
+        state.map_err(failed)
     }
 
     /// Figures of the run, as JSON.
     fn snapshot(&self, py: Python<'_>) -> PyResult<String> {
         self.home.check()?;
         let snapshot = py.detach(|| self.figures());
-        serde_json::to_string(&snapshot).map_err(|error| PenstockError::new_err(error.to_string()))
+        serde_json::to_string(&snapshot).map_err(failed)
     }
 
     /// Ratio of the rate predicted for `changed`, the pipeline of this run with other settings, to that predicted for the run itself; or
@@ -658,8 +654,7 @@ impl Drop for Running {
 /// Sentence, evidence and advice of a verdict, which is given as JSON, as in the report of a run.
 #[pyfunction]
 pub(crate) fn verdict_in_words(verdict: &str) -> PyResult<String> {
-    let verdict: Verdict =
-        serde_json::from_str(verdict).map_err(|error| PenstockError::new_err(error.to_string()))?;
+    let verdict: Verdict = serde_json::from_str(verdict).map_err(failed)?;
     Ok(verdict.to_string())
 }
 
@@ -672,10 +667,9 @@ pub(crate) fn headspace_of(
     consumer: f64,
     snapshot: &str,
 ) -> PyResult<(String, Option<String>)> {
-    let bad = |error: serde_json::Error| PenstockError::new_err(error.to_string());
-    let snapshot: RunSnapshot = serde_json::from_str(snapshot).map_err(bad)?;
+    let snapshot: RunSnapshot = serde_json::from_str(snapshot).map_err(failed)?;
     let sink = snapshot.queues.into_iter().next_back().map(|queue| queue.figures);
     let sink = sink.ok_or_else(|| PenstockError::new_err("the run has no queues"))?;
     let found = Headspace::new(real, loader, Some(consumer), sink);
-    Ok((serde_json::to_string(&found).map_err(bad)?, found.contradiction()))
+    Ok((serde_json::to_string(&found).map_err(failed)?, found.contradiction()))
 }
