@@ -42,11 +42,7 @@ pub fn clip(seed: u64, index: u64, most_ms: u32) -> Vec<u8> {
 /// Writes the clips `0..count` of the set with this `seed`. Each file is written atomically.
 pub fn write_clips(folder: &Path, seed: u64, count: u64, most_ms: u32) -> Result<(), WriteFault> {
     for index in 0..count {
-        let path = folder.join(clip_path(index));
-        if let Some(subfolder) = path.parent() {
-            std::fs::create_dir_all(subfolder).map_err(WriteFault::at(subfolder))?;
-        }
-        write_whole(&path, &clip(seed, index, most_ms))?;
+        write_whole(&folder.join(clip_path(index)), &clip(seed, index, most_ms))?;
     }
     Ok(())
 }

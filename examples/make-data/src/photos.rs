@@ -34,11 +34,6 @@ pub fn write_photos(
     count: u64,
     settings: &PhotoSettings,
 ) -> Result<Made, WriteFault> {
-    for subfolder in 0..count.div_ceil(1000) {
-        if let Some(path) = folder.join(photo_path(subfolder * 1000)).parent() {
-            fs::create_dir_all(path).map_err(WriteFault::at(path))?;
-        }
-    }
     let next = AtomicU64::new(0);
     let work = || -> Result<Made, WriteFault> {
         let mut made = Made { written: 0, kept: 0 };
@@ -83,8 +78,11 @@ fn is_made_so(path: &Path, note: &[u8]) -> bool {
     read.is_ok() && start.windows(note.len()).any(|found| found == note)
 }
 
-/// Writes a temporary file and renames it, so that a concurrent listing of the folder shows no incomplete photo.
+/// Writes a temporary file and renames it, so that a concurrent listing of the folder shows no incomplete photo. Creates the folder.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), WriteFault> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        fs::create_dir_all(folder).map_err(WriteFault::at(folder))?;
+    }
     let mut beside = path.as_os_str().to_owned();
     beside.push(".part");
     let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path));

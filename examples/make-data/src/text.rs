@@ -1,6 +1,7 @@
 //! Generation of text records that resemble texts of web crawls and books.
 
 use std::path::Path;
+use std::sync::LazyLock;
 
 use serde_json::json;
 
@@ -9,111 +10,17 @@ use crate::photos::write_whole;
 use crate::random::Random;
 
 /// Words of the texts, common ones first: words are drawn so that earlier ones occur more often.
-pub(crate) const WORDS: &[&str] = &[
-    "the",
-    "of",
-    "water",
-    "and",
-    "a",
-    "to",
-    "in",
-    "is",
-    "flows",
-    "from",
-    "it",
-    "that",
-    "valley",
-    "pipe",
-    "with",
-    "river",
-    "was",
-    "for",
-    "on",
-    "mill",
-    "over",
-    "turns",
-    "wheel",
-    "below",
-    "stone",
-    "until",
-    "they",
-    "small",
-    "under",
-    "bridge",
-    "when",
-    "spring",
-    "rain",
-    "falls",
-    "slowly",
-    "into",
-    "reservoir",
-    "whose",
-    "gate",
-    "opens",
-    "early",
-    "morning",
-    "keeper",
-    "counts",
-    "every",
-    "drop",
-    "before",
-    "evening",
-    "comes",
-    "again",
-    "without",
-    "sound",
-    "through",
-    "narrow",
-    "channel",
-    "turbine",
-    "hums",
-    "while",
-    "snow",
-    "melts",
-    "above",
-    "village",
-    "lamps",
-    "burn",
-    "brighter",
-    "than",
-    "ever",
-    "since",
-    "copper",
-    "wires",
-    "carry",
-    "light",
-    "across",
-    "mountains",
-    "pressure",
-    "measured",
-    "by",
-    "an",
-    "old",
-    "gauge",
-    "needle",
-    "trembles",
-    "between",
-    "two",
-    "marks",
-    "nobody",
-    "remembers",
-    "who",
-    "drew",
-    "them",
-    "perhaps",
-    "engineer",
-    "from",
-    "far",
-    "away",
-    "naïve",
-    "café",
-    "Zürich",
-    "façade",
-    "señor",
-    "100",
-    "1931",
-    "3.5",
-];
+pub(crate) static WORDS: LazyLock<Vec<&str>> = LazyLock::new(|| {
+    "the of water and a to in is flows from it that valley pipe with river was for on mill over turns \
+    wheel below stone until they small under bridge when spring rain falls slowly into reservoir whose \
+    gate opens early morning keeper counts every drop before evening comes again without sound through \
+    narrow channel turbine hums while snow melts above village lamps burn brighter than ever since \
+    copper wires carry light across mountains pressure measured by an old gauge needle trembles between \
+    two marks nobody remembers who drew them perhaps engineer from far away naïve café Zürich façade \
+    señor 100 1931 3.5"
+        .split(' ')
+        .collect()
+});
 
 /// Creates the record number `index` of the set with this `seed`: one line of JSON with `key` and `text`, without the line
 /// end. One text in eight has a few words, like a title; the others have one to twelve paragraphs, separated by empty lines.
@@ -132,9 +39,6 @@ pub fn record(seed: u64, index: u64) -> String {
 
 /// Writes `count` records to `file`, one per line. The file is written atomically.
 pub fn write_records(file: &Path, seed: u64, count: u64) -> Result<(), WriteFault> {
-    if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).map_err(WriteFault::at(folder))?;
-    }
     let mut lines = String::new();
     for index in 0..count {
         lines.push_str(&record(seed, index));

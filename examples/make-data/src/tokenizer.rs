@@ -52,9 +52,6 @@ pub fn tokenizer() -> Value {
 
 /// Writes [`tokenizer`] to `file` atomically; returns the number of tokens.
 pub fn write_tokenizer(file: &Path) -> Result<usize, WriteFault> {
-    if let Some(folder) = file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        std::fs::create_dir_all(folder).map_err(WriteFault::at(folder))?;
-    }
     write_whole(file, tokenizer().to_string().as_bytes())?;
     Ok(tokens().len())
 }
