@@ -132,23 +132,19 @@ impl<'a> Member<'a> {
         };
         for attribute in field.attrs.iter().filter(|attribute| attribute.path().is_ident("param")) {
             attribute.parse_nested_meta(|meta| {
-                let slot = if meta.path.is_ident("default") {
-                    &mut member.default
-                } else if meta.path.is_ident("min") {
-                    &mut member.min
-                } else if meta.path.is_ident("max") {
-                    &mut member.max
-                } else if meta.path.is_ident("example") {
-                    &mut member.example
-                } else {
-                    return Err(
-                        meta.error("expected `default = ...`, `example = ...`, `min = ...` or `max = ...`")
-                    );
+                const EXPECTED: &str =
+                    "expected `default = ...`, `example = ...`, `min = ...` or `max = ...`";
+                let word = meta.path.get_ident().map(Ident::to_string).unwrap_or_default();
+                let slot = match &*word {
+                    "default" => &mut member.default,
+                    "example" => &mut member.example,
+                    "min" => &mut member.min,
+                    "max" => &mut member.max,
+                    _ => return Err(meta.error(EXPECTED)),
                 };
                 let expression = meta.value()?.parse::<Expr>()?;
                 let text = json::literal(&expression)?;
-                let is_bound = meta.path.is_ident("min") || meta.path.is_ident("max");
-                if is_bound && text.parse::<f64>().is_err() {
+                if matches!(&*word, "min" | "max") && text.parse::<f64>().is_err() {
                     return Err(Error::new(expression.span(), "expected a number"));
                 }
                 *slot = Some(text);
