@@ -10,12 +10,14 @@ Needs torchvision 0.29 and scipy. `compare` and `draws` call the example `apply`
 
 import io
 import json
+import math
 import os
 import struct
 import subprocess
 import sys
 import tempfile
 import warnings
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -104,9 +106,6 @@ def picture(width, height, seed):
 
 def png16(image, kind):
     """A PNG of 16 bits, which Pillow cannot write in colour."""
-    import struct
-    import zlib
-
     values = np.asarray(image).astype(np.uint16) * 257
     values = values[..., :1] if kind == 0 else values
     rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
@@ -181,8 +180,6 @@ def jpegs():
 
 def bmp(image, bits, header=40, compression=0, masks=(), colours=b"", down=False, runs=None):
     """A BMP that Pillow cannot write. Pixels of 16 and 32 bits have their colours at the places of the masks."""
-    import struct
-
     pixels = np.asarray(image).astype(np.uint32)
     if pixels.ndim == 3:
         lowest = [(mask & -mask).bit_length() - 1 for mask in masks]
@@ -531,8 +528,6 @@ def draws(count=4000, width=500, height=375):
 
     def matrix(*arguments):
         return [round(number, 6) for number in G._get_inverse_affine_matrix(*arguments)]
-
-    import math
 
     at = lambda last: last * 9 / 30
     shear = math.degrees(math.atan(at(0.3)))

@@ -1,7 +1,6 @@
 //! Decoding of files to pixels: red, green and blue, without transparency and colour profiles.
 
 use std::hint::black_box;
-use std::io::Cursor;
 
 use penstock_guest::DEFAULT_MEMORY_BYTES;
 use penstock_guest::prelude::*;
@@ -94,7 +93,6 @@ pub(crate) enum Format {
 pub(crate) struct File<'a> {
     pub bytes: &'a [u8],
     pub format: Format,
-    /// Size of the stored image.
     pub stored: Size,
     /// Change from the stored image to the shown one.
     pub orientation: Orientation,
@@ -200,8 +198,4 @@ fn to_colours(size: Size, channels: usize, mut pixels: Vec<u8>) -> Image {
         _ => pixels = pixels.chunks_exact(channels).flat_map(|pixel| [pixel[0]; 3]).collect(),
     }
     Image { size, channels: 3, pixels }
-}
-
-fn reader(bytes: &[u8]) -> Cursor<&[u8]> {
-    Cursor::new(bytes)
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use crate::params::Interpolation;
+use crate::step::{Rect, Size};
 use crate::view::View;
 
 /// One direction of an image, and its view.
@@ -36,33 +37,21 @@ pub(crate) struct Weights {
 impl Line {
     /// The columns and the rows of a view of an image that is decoded at its size divided by `shrink`.
     pub(crate) fn of(view: &View, width: usize, height: usize, shrink: usize) -> [Self; 2] {
-        let (resized, window, crop) = (view.resized(), view.window, view.crop);
-        let line = |pixels: usize, from: (u32, u32), resized: u32, window: (u32, u32), flip: bool| Self {
-            pixels,
-            from: (from.0 as usize, from.1 as usize),
+        let [crop, window] = [view.crop, view.window].map(|Rect { left, top, width, height }| {
+            [(left, width), (top, height)].map(|(start, length)| (start as usize, length as usize))
+        });
+        let Size { width: resized_width, height: resized_height } = view.resized();
+        let line = |axis: usize| Self {
+            pixels: [width, height][axis],
+            from: crop[axis],
             shrink,
-            resized: resized as usize,
-            window: (window.0 as usize, window.1 as usize),
-            flip,
+            resized: [resized_width, resized_height][axis] as usize,
+            window: window[axis],
+            flip: [view.flip_across, view.flip_down][axis],
             filter: view.resize.map_or(Interpolation::Box, |resize| resize.interpolation),
             antialias: view.resize.is_none_or(|resize| resize.antialias),
         };
-        [
-            line(
-                width,
-                (crop.left, crop.width),
-                resized.width,
-                (window.left, window.width),
-                view.flip_across,
-            ),
-            line(
-                height,
-                (crop.top, crop.height),
-                resized.height,
-                (window.top, window.height),
-                view.flip_down,
-            ),
-        ]
+        [line(0), line(1)]
     }
 
     /// Start and length of the part that is resized, in decoded pixels.

@@ -48,18 +48,12 @@ impl Image {
 
     pub(crate) fn flip_across(&mut self) {
         let stride = self.stride();
-        match self.channels {
-            1 => self.pixels.chunks_exact_mut(stride).for_each(<[u8]>::reverse),
-            _ => self.pixels.chunks_exact_mut(stride).for_each(|row| row.as_chunks_mut::<3>().0.reverse()),
-        }
+        flip_across(&mut self.pixels, stride, self.channels);
     }
 
     pub(crate) fn flip_down(&mut self) {
-        let (stride, height) = (self.stride(), self.size.height as usize);
-        let (upper, lower) = self.pixels.split_at_mut(height / 2 * stride);
-        for (upper, lower) in upper.chunks_exact_mut(stride).zip(lower.chunks_exact_mut(stride).rev()) {
-            upper.swap_with_slice(lower);
-        }
+        let stride = self.stride();
+        flip_down(&mut self.pixels, stride);
     }
 
     /// The image with rows and columns exchanged.
@@ -100,6 +94,22 @@ impl Image {
             }
         }
         Ok(Self { size, channels, pixels })
+    }
+}
+
+/// Mirrors rows of `stride` numbers from left to right; a pixel has `depth` of them, 1 or 3.
+pub(crate) fn flip_across<T>(rows: &mut [T], stride: usize, depth: usize) {
+    match depth {
+        1 => rows.chunks_exact_mut(stride).for_each(<[T]>::reverse),
+        _ => rows.chunks_exact_mut(stride).for_each(|row| row.as_chunks_mut::<3>().0.reverse()),
+    }
+}
+
+/// Mirrors rows of `stride` numbers from top to bottom.
+pub(crate) fn flip_down<T>(rows: &mut [T], stride: usize) {
+    let (upper, lower) = rows.split_at_mut(rows.len() / stride / 2 * stride);
+    for (upper, lower) in upper.chunks_exact_mut(stride).zip(lower.chunks_exact_mut(stride).rev()) {
+        upper.swap_with_slice(lower);
     }
 }
 

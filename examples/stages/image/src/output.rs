@@ -2,7 +2,7 @@
 
 use penstock_guest::prelude::*;
 
-use crate::image::Image;
+use crate::image::{Image, flip_across, flip_down};
 use crate::params::Layout;
 use crate::step::{Filling, Rect, Size, Step};
 
@@ -88,7 +88,6 @@ pub(crate) fn to_layout(image: Image, layout: Layout) -> Vec<u8> {
     out
 }
 
-/// Shape of a result.
 pub(crate) fn shape(size: Size, channels: usize, layout: Layout) -> [u32; 3] {
     match layout {
         Layout::Chw => [channels as u32, size.height, size.width],
@@ -126,24 +125,12 @@ impl Floats<'_> {
             }
             Step::FlipHorizontal => {
                 let depth = self.depth();
-                for row in self.numbers.chunks_exact_mut(self.size.width as usize * depth) {
-                    match depth {
-                        1 => row.reverse(),
-                        _ => row.as_chunks_mut::<3>().0.reverse(),
-                    }
-                }
+                flip_across(self.numbers, self.size.width as usize * depth, depth);
             }
             Step::FlipVertical => {
-                let (depth, height) = (self.depth(), self.size.height as usize);
-                let stride = self.size.width as usize * depth;
-                for plane in self.numbers.chunks_exact_mut(stride * height) {
-                    let (upper, lower) = plane.split_at_mut(height / 2 * stride);
-                    for (upper, lower) in
-                        upper.chunks_exact_mut(stride).zip(lower.chunks_exact_mut(stride).rev())
-                    {
-                        upper.swap_with_slice(lower);
-                    }
-                }
+                let stride = self.size.width as usize * self.depth();
+                let planes = self.numbers.chunks_exact_mut(stride * self.size.height as usize);
+                planes.for_each(|plane| flip_down(plane, stride));
             }
             _ => {}
         }

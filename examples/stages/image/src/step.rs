@@ -53,7 +53,6 @@ pub struct Rect {
 }
 
 impl Rect {
-    /// The whole of an image.
     pub fn whole(size: Size) -> Self {
         Self { left: 0, top: 0, width: size.width, height: size.height }
     }
@@ -130,7 +129,6 @@ pub enum Step {
     },
 }
 
-/// Size of the image after the step.
 pub(crate) fn size_after(step: &Step, size: Size) -> Size {
     match step {
         Step::Crop(part) => part.size(),

@@ -79,7 +79,6 @@ impl View {
             || interpolation.is_symmetric() && !(orientation.transpose && overshoots)
     }
 
-    /// Size of the result.
     pub(crate) fn size(&self) -> Size {
         self.window.size()
     }

@@ -1,5 +1,7 @@
 //! GIF files: the first frame.
 
+use std::io::Cursor;
+
 use gif::{ColorOutput, DecodeOptions, Decoder, DecodingError, MemoryLimit};
 use penstock_guest::prelude::*;
 
@@ -8,13 +10,13 @@ use crate::image::Image;
 use crate::step::Size;
 
 /// Opens a file at its first frame. The image holds the screen and the frame, as in Pillow.
-fn open(gif: &[u8], limits: Limits) -> Result<(Decoder<std::io::Cursor<&[u8]>>, Size)> {
+fn open(gif: &[u8], limits: Limits) -> Result<(Decoder<Cursor<&[u8]>>, Size)> {
     let mut options = DecodeOptions::new();
     options.set_color_output(ColorOutput::Indexed);
     options.set_memory_limit(MemoryLimit::Bytes(
         u64::max(limits.own_bytes() as u64, 1).try_into().expect("1 is not 0"),
     ));
-    let mut decoder = options.read_info(super::reader(gif)).map_err(|error| fault(&error))?;
+    let mut decoder = options.read_info(Cursor::new(gif)).map_err(|error| fault(&error))?;
     let screen = [decoder.width(), decoder.height()].map(u64::from);
     let frame = decoder.next_frame_info().map_err(|error| fault(&error))?.context("the GIF has no frame")?;
     let [right, bottom] = [(frame.left, frame.width), (frame.top, frame.height)]

@@ -1,5 +1,7 @@
 //! PNG files: 1 to 16 bits, palettes, transparency, interlacing.
 
+use std::io::Cursor;
+
 use penstock_guest::prelude::*;
 use png::{Decoder, DecodingError, Reader, Transformations};
 
@@ -7,8 +9,8 @@ use super::Limits;
 use crate::image::Image;
 use crate::step::Size;
 
-fn open(png: &[u8], limits: Limits) -> Result<Reader<std::io::Cursor<&[u8]>>> {
-    let mut decoder = Decoder::new_with_limits(super::reader(png), png::Limits { bytes: limits.own_bytes() });
+fn open(png: &[u8], limits: Limits) -> Result<Reader<Cursor<&[u8]>>> {
+    let mut decoder = Decoder::new_with_limits(Cursor::new(png), png::Limits { bytes: limits.own_bytes() });
     decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);

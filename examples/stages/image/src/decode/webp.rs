@@ -1,5 +1,7 @@
 //! WebP files: lossy, lossless, and the first frame of animations.
 
+use std::io::Cursor;
+
 use image_webp::{DecodingError, WebPDecoder};
 use penstock_guest::prelude::*;
 
@@ -8,8 +10,8 @@ use super::orientation::{Orientation, PREFIX};
 use crate::image::Image;
 use crate::step::Size;
 
-fn open(webp: &[u8], limits: Limits) -> Result<WebPDecoder<std::io::Cursor<&[u8]>>> {
-    let mut decoder = WebPDecoder::new(super::reader(webp)).context("the WebP is damaged")?;
+fn open(webp: &[u8], limits: Limits) -> Result<WebPDecoder<Cursor<&[u8]>>> {
+    let mut decoder = WebPDecoder::new(Cursor::new(webp)).context("the WebP is damaged")?;
     decoder.set_memory_limit(limits.own_bytes());
     Ok(decoder)
 }

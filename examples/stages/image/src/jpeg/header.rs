@@ -20,7 +20,6 @@ pub(super) struct Component {
     pub(super) table: u8,
 }
 
-/// Tables of one component.
 pub(super) struct Tables {
     /// Quantisation steps of the coefficients, in the order of the scan.
     pub(super) steps: [i16; 64],

@@ -123,7 +123,6 @@ fn decode_one(
 
 /// A block in each unit of a row of units.
 struct Block<'a> {
-    /// Index of the component.
     index: usize,
     tables: &'a Tables,
     read: Read,
