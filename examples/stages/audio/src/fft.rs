@@ -165,19 +165,24 @@ mod tests {
         // speech.
         for length in [1, 2, 3, 4, 5, 7, 6, 8, 35, 105, 64, 210, 400, 512, 441] {
             let mut rng = penstock_guest::Rng::from_seed(length as u64);
-            let mut draw = || Lanes(std::array::from_fn(|_| rng.between(-1.0..1.0) as f32));
+            let mut draw = || Lanes::new(std::array::from_fn(|_| rng.between(-1.0..1.0) as f32));
             let mut values: Vec<Complex> = (0..length).map(|_| Complex { re: draw(), im: draw() }).collect();
             let signals: Vec<Vec<(f64, f64)>> = (0..LANES)
                 .map(|lane| {
-                    values.iter().map(|v| (f64::from(v.re.0[lane]), f64::from(v.im.0[lane]))).collect()
+                    values
+                        .iter()
+                        .map(|v| (f64::from(v.re.to_array()[lane]), f64::from(v.im.to_array()[lane])))
+                        .collect()
                 })
                 .collect();
             let mut work = values.clone();
             Fft::new(length).unwrap().transform(&mut values, &mut work);
             for (lane, signal) in signals.iter().enumerate() {
                 for (at, (re, im)) in reference(signal).into_iter().enumerate() {
-                    let (found_re, found_im) =
-                        (f64::from(values[at].re.0[lane]), f64::from(values[at].im.0[lane]));
+                    let (found_re, found_im) = (
+                        f64::from(values[at].re.to_array()[lane]),
+                        f64::from(values[at].im.to_array()[lane]),
+                    );
                     let apart = (found_re - re).abs().max((found_im - im).abs());
                     assert!(apart < 2e-5, "length {length}, lane {lane}, number {at}: {apart}");
                 }

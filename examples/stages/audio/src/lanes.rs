@@ -2,14 +2,14 @@
 
 use std::ops::{Add, Mul, Sub};
 
+use wide::f32x8;
+
 /// Number of parallel transforms: two registers of 128 bits. The steps on them are unrolled, without a loop that would check
 /// the deadline in every iteration.
 pub(crate) const LANES: usize = 8;
 
 /// One number for each of the transforms that are computed in parallel.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[repr(align(32))]
-pub(crate) struct Lanes(pub(crate) [f32; LANES]);
+pub(crate) type Lanes = f32x8;
 
 /// One complex number for each of the transforms.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,47 +23,6 @@ pub(crate) struct Complex {
 pub(crate) struct Factor {
     pub(crate) re: f32,
     pub(crate) im: f32,
-}
-
-impl Lanes {
-    pub(crate) const ZERO: Self = Self([0.0; LANES]);
-
-    #[inline(always)]
-    fn zip(self, other: Self, f: impl Fn(f32, f32) -> f32) -> Self {
-        Self(std::array::from_fn(|lane| f(self.0[lane], other.0[lane])))
-    }
-
-    #[inline(always)]
-    pub(crate) fn squared(self) -> Self {
-        self.zip(self, |a, b| a * b)
-    }
-}
-
-impl Add for Lanes {
-    type Output = Self;
-
-    #[inline(always)]
-    fn add(self, other: Self) -> Self {
-        self.zip(other, |a, b| a + b)
-    }
-}
-
-impl Sub for Lanes {
-    type Output = Self;
-
-    #[inline(always)]
-    fn sub(self, other: Self) -> Self {
-        self.zip(other, |a, b| a - b)
-    }
-}
-
-impl Mul<f32> for Lanes {
-    type Output = Self;
-
-    #[inline(always)]
-    fn mul(self, factor: f32) -> Self {
-        Self(self.0.map(|value| value * factor))
-    }
 }
 
 impl Complex {

@@ -98,51 +98,39 @@ pub struct Settings {
 /// Result of the stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Params)]
 pub enum Output {
-    /// Logarithm of the energy in each mel filter.
     Mel,
-    /// Samples from -1 to 1.
     Waveform,
 }
 
 /// Part of a long clip that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Params)]
 pub enum Crop {
-    /// The samples at the start of the clip.
     Start,
-    /// The samples in the middle.
     Center,
-    /// A part that depends on the sample's seed.
     Random,
 }
 
 /// Order of the dimensions of a spectrogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Params)]
 pub enum Layout {
-    /// Frames first: all filters of a frame are neighbours.
     FramesMels,
-    /// Filters first, as in torchaudio.
     MelsFrames,
 }
 
 /// Logarithm to take of the energies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Params)]
 pub enum Logarithm {
-    /// Logarithm to base 10.
     Log10,
-    /// Logarithm to base e.
     Natural,
     /// Ten times the logarithm to base 10.
     Decibel,
-    /// The energies, without a logarithm.
     None,
 }
 
 /// Signal beyond the ends of a clip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Params)]
 pub enum Edges {
-    /// The clip is mirrored, for half a frame.
     Reflect,
-    /// Frames do not extend beyond the clip.
     None,
 }
 

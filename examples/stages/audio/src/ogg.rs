@@ -22,7 +22,6 @@ struct Stream {
     end: Option<u64>,
 }
 
-/// Decodes a file.
 pub(crate) fn decode(file: &[u8]) -> Result<Clip> {
     let refused = |fault| Error::new(format_args!("the Ogg file is damaged or not supported: {fault}"));
     let Stream { packets, end } = Stream::read(file)?;
@@ -69,7 +68,10 @@ impl Stream {
             let lengths = file.get(HEADER..HEADER + segments).context("the Ogg file ends in a page")?;
             let length = HEADER + segments + lengths.iter().map(|length| usize::from(*length)).sum::<usize>();
             let (page, rest) = file.split_at_checked(length).context("the Ogg file ends in a page")?;
-            ensure!(has_checksum(page), "the Ogg file is damaged: a page has a wrong checksum");
+            ensure!(
+                page[22..26] == checksum(page).to_le_bytes(),
+                "the Ogg file is damaged: a page has a wrong checksum"
+            );
             let serial = &page[14..18];
             if *stream.get_or_insert(serial) != serial {
                 let name = packets.first().and_then(|packet: &Vec<u8>| named::stream(packet));
@@ -99,11 +101,6 @@ impl Stream {
         }
         Ok(Self { packets, end })
     }
-}
-
-/// True if the CRC-32 of a page, with zeros in its place, is that in the page.
-fn has_checksum(page: &[u8]) -> bool {
-    page[22..26] == checksum(page).to_le_bytes()
 }
 
 /// CRC-32 of a page, with zeros in its place. The polynomial is 0x04c11db7.

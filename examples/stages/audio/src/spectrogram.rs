@@ -112,11 +112,11 @@ impl Spectrogram {
             self.fft.transform(&mut self.values, &mut self.work);
             self.separate();
             if self.settings.power == 1 {
-                self.power.iter_mut().flatten().for_each(|power| power.0 = power.0.map(f32::sqrt));
+                self.power.iter_mut().flatten().for_each(|power| *power = power.sqrt());
             }
             for (power, out) in self.power.iter().zip(out.chunks_mut(LANES * mels)) {
                 for (mel, energies) in self.filters.apply(power).enumerate() {
-                    for (frame, energy) in out.chunks_exact_mut(mels).zip(energies.0) {
+                    for (frame, energy) in out.chunks_exact_mut(mels).zip(energies.to_array()) {
                         frame[mel] = energy;
                     }
                 }
@@ -179,8 +179,8 @@ impl Spectrogram {
         let (hop, length) = (self.settings.hop as usize, self.window.len());
         let frames: [&[f32]; GROUP] = std::array::from_fn(|frame| &signal[frame * hop..][..length]);
         for (at, (value, &weight)) in self.values.iter_mut().zip(&self.window).enumerate() {
-            value.re = Lanes(std::array::from_fn(|lane| frames[lane][at] * weight));
-            value.im = Lanes(std::array::from_fn(|lane| frames[LANES + lane][at] * weight));
+            value.re = Lanes::new(std::array::from_fn(|lane| frames[lane][at] * weight));
+            value.im = Lanes::new(std::array::from_fn(|lane| frames[LANES + lane][at] * weight));
         }
     }
 
@@ -188,10 +188,11 @@ impl Spectrogram {
     /// (Z(k) + conj Z(-k)) / 2 and (Z(k) - conj Z(-k)) / 2i.
     fn separate(&mut self) {
         let [first, second] = &mut self.power;
+        let squares = |re: Lanes, im: Lanes| re * re + im * im;
         let mirrored = std::iter::once(&self.values[0]).chain(self.values[1..].iter().rev());
         for (((plus, minus), first), second) in self.values.iter().zip(mirrored).zip(first).zip(second) {
-            *first = ((plus.re + minus.re).squared() + (plus.im - minus.im).squared()) * 0.25;
-            *second = ((plus.im + minus.im).squared() + (minus.re - plus.re).squared()) * 0.25;
+            *first = squares(plus.re + minus.re, plus.im - minus.im) * 0.25;
+            *second = squares(plus.im + minus.im, minus.re - plus.re) * 0.25;
         }
     }
 }
