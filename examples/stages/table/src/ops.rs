@@ -108,25 +108,15 @@ pub enum Dtype {
     Real,
     /// One byte, 0 for false and 1 for true.
     Bool,
-    /// Whole numbers from 0 to 255.
     Uint8,
-    /// Whole numbers from -128 to 127.
     Int8,
-    /// Whole numbers of 16 bits, with a sign.
     Int16,
-    /// Whole numbers of 16 bits, from 0.
     Uint16,
-    /// Whole numbers of 32 bits, with a sign.
     Int32,
-    /// Whole numbers of 64 bits, with a sign.
     Int64,
-    /// 16 bits, as in IEEE 754.
     Float16,
-    /// The upper half of a `float32`.
     Bfloat16,
-    /// Floating-point numbers of 32 bits.
     Float32,
-    /// Floating-point numbers of 64 bits.
     Float64,
 }
 

@@ -10,10 +10,7 @@ use crate::Settings;
 /// Bounds of texts; texts outside are dropped.
 #[derive(Debug)]
 pub(crate) struct Filter {
-    min_chars: usize,
-    max_chars: Option<usize>,
-    min_letters: f64,
-    max_repeated_lines: f64,
+    settings: Settings,
     contains: Option<Regex>,
     lacks: Option<Regex>,
 }
@@ -27,20 +24,18 @@ impl Filter {
         Ok(Self {
             contains: compiled("contains", &settings.contains)?,
             lacks: compiled("lacks", &settings.lacks)?,
-            min_chars: settings.min_chars as usize,
-            max_chars: settings.max_chars.map(|most| most as usize),
-            min_letters: settings.min_letters,
-            max_repeated_lines: settings.max_repeated_lines,
+            settings: settings.clone(),
         })
     }
 
     /// True if the text is within all bounds.
     pub(crate) fn admits(&self, text: &str) -> bool {
+        let Settings { min_chars, max_chars, min_letters, max_repeated_lines, .. } = self.settings;
         let chars = text.chars().count();
-        chars >= self.min_chars
-            && self.max_chars.is_none_or(|most| chars <= most)
-            && (self.min_letters == 0.0 || letters(text) >= self.min_letters)
-            && (self.max_repeated_lines == 1.0 || repeated_lines(text) <= self.max_repeated_lines)
+        chars >= min_chars as usize
+            && max_chars.is_none_or(|most| chars <= most as usize)
+            && (min_letters == 0.0 || letters(text) >= min_letters)
+            && (max_repeated_lines == 1.0 || repeated_lines(text) <= max_repeated_lines)
             && self.contains.as_ref().is_none_or(|wanted| wanted.is_match(text))
             && self.lacks.as_ref().is_none_or(|refused| !refused.is_match(text))
     }
