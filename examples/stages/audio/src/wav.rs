@@ -83,16 +83,9 @@ pub fn read(file: &[u8]) -> Result<Clip> {
 
 /// True if there is nothing but whole chunks, whose names are readable, up to the end: then a `data` chunk of length 0 before them is
 /// empty, and they are not its sound.
-fn are_chunks(mut rest: &[u8]) -> bool {
-    while rest.len() > 1 {
-        let Some((&[a, b, c, d, l0, l1, l2, l3], body)) = rest.split_first_chunk::<8>() else { return false };
-        let length = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
-        if [a, b, c, d].iter().any(|byte| !matches!(byte, b' '..=b'~')) || length > body.len() {
-            return false;
-        }
-        rest = body.get(length.saturating_add(length % 2)..).unwrap_or_default();
-    }
-    true
+fn are_chunks(rest: &[u8]) -> bool {
+    let is_readable = |chunk: Chunk<'_>| chunk.name.iter().all(|byte| matches!(byte, b' '..=b'~'));
+    Chunks { rest }.all(|chunk| chunk.is_ok_and(|chunk| chunk.whole().is_ok() && is_readable(chunk)))
 }
 
 /// A chunk with the length that its header states.
