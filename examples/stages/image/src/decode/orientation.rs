@@ -121,9 +121,6 @@ impl Number {
     /// A value of a type of TIFF files; `None` for bytes and texts.
     fn value(self, kind: u16, bytes: &[u8]) -> Option<f64> {
         let number = self.unsigned(bytes);
-        // The numbers above and below the line of a fraction.
-        let parts =
-            |bytes: &[u8]| bytes.as_chunks::<4>().0.iter().map(|part| self.unsigned(part) as u32).collect();
         Some(match kind {
             3 | 4 | 13 | 16 => number as f64,
             6 => f64::from(number as i8),
@@ -132,12 +129,12 @@ impl Number {
             11 => f64::from(f32::from_bits(number as u32)),
             12 => f64::from_bits(number),
             5 | 10 => {
-                let parts: Vec<u32> = parts(bytes);
-                let part = |at: usize| match kind {
-                    5 => f64::from(parts[at]),
-                    _ => f64::from(parts[at].cast_signed()),
+                let part = |bytes: &[u8]| match self.unsigned(bytes) as u32 {
+                    part if kind == 5 => f64::from(part),
+                    part => f64::from(part.cast_signed()),
                 };
-                part(0) / part(1)
+                // The numbers above and below the line of a fraction.
+                part(&bytes[..4]) / part(&bytes[4..])
             }
             _ => return None,
         })
