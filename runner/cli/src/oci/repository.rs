@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use penstock_types::config::RegistryHost;
 use penstock_types::text::printable;
 use serde::Deserialize;
@@ -92,10 +92,7 @@ impl<'a> Repository<'a> {
         let bytes = bytes.with_context(|| format!("the manifest of `{}` cannot be read", self.reference))?;
         let found = digest(&bytes);
         if matches!(self.reference.version, Version::Digest(_)) && found != version {
-            return Err(anyhow!(
-                "the registry sent another manifest than `{}`: its digest is {found}",
-                self.reference
-            ));
+            bail!("the registry sent another manifest than `{}`: its digest is {found}", self.reference);
         }
         let manifest = serde_json::from_slice(&bytes).map_err(|error| self.no_module(&error.to_string()))?;
         Ok((manifest, found))
@@ -121,19 +118,13 @@ impl<'a> Repository<'a> {
             format!("the transfer of the module ended after {} of {size} bytes", bytes.len())
         })?;
         match bytes.len() as u64 {
-            more if more > *size => {
-                Err(anyhow!("the registry sent more than the {size} bytes of the module"))
-            }
-            less if less < *size => {
-                Err(anyhow!("the registry sent {less} of the {size} bytes of the module"))
-            }
-            _ => match digest(&bytes) {
-                found if found == *wanted => Ok(bytes),
-                found => {
-                    Err(anyhow!("the registry sent other bytes than `{wanted}`: their digest is {found}"))
-                }
-            },
+            more if more > *size => bail!("the registry sent more than the {size} bytes of the module"),
+            less if less < *size => bail!("the registry sent {less} of the {size} bytes of the module"),
+            _ => {}
         }
+        let found = digest(&bytes);
+        ensure!(found == *wanted, "the registry sent other bytes than `{wanted}`: their digest is {found}");
+        Ok(bytes)
     }
 
     /// Sends a blob, unless the repository has it already.
@@ -167,9 +158,13 @@ impl<'a> Repository<'a> {
         bad(format!("`{}` is not a module: {}", self.reference, printable(reason, MAX_SHOWN)))
     }
 
+    fn host(&self) -> &str {
+        self.reference.host.as_str()
+    }
+
     /// Address of a part of the repository.
     fn address(&self, path: &str) -> String {
-        let (host, name) = (self.reference.host.as_str(), &self.reference.name);
+        let (host, name) = (self.host(), &self.reference.name);
         let scheme = if is_loopback(host) { "http" } else { "https" };
         format!("{scheme}://{host}/v2/{name}/{path}")
     }
@@ -196,7 +191,7 @@ impl<'a> Repository<'a> {
         let reads = matches!(ask.method, Method::GET | Method::HEAD);
         for _ in 0..MAX_ATTEMPTS {
             // Credentials stay with the registry: a redirect often leads to a storage service with a signed address.
-            let own = self.admit(&address)? == self.reference.host.as_str();
+            let own = self.admit(&address)? == self.host();
             let authorization = self.authorization.as_deref().filter(|_| own);
             let answer = self.run(ask, &address, authorization)?;
             match answer.status().as_u16() {
@@ -208,7 +203,7 @@ impl<'a> Repository<'a> {
                 _ => return Ok(answer),
             }
         }
-        Err(anyhow!("`{}` redirects {} too often", self.reference.host.as_str(), ask.what))
+        bail!("`{}` redirects {} too often", self.host(), ask.what)
     }
 
     fn run(&self, ask: &Ask<'_>, address: &str, authorization: Option<&str>) -> Result<Response<Body>> {
@@ -228,7 +223,7 @@ impl<'a> Repository<'a> {
             let mut reader = Transfer::new(ask.body, "pushing", ask.body.len() as u64);
             self.run_with(request, SendBody::from_reader(&mut reader), time)
         };
-        answer.with_context(|| format!("no response of `{}` to {}", self.reference.host.as_str(), ask.what))
+        answer.with_context(|| format!("no response of `{}` to {}", self.host(), ask.what))
     }
 
     fn run_with(
@@ -243,11 +238,11 @@ impl<'a> Repository<'a> {
 
     /// Host of an address, if it is allowed. Messages contain no more of the address than that: it may be signed.
     fn admit(&self, address: &str) -> Result<String> {
-        let registry = self.reference.host.as_str();
+        let registry = self.host();
         let uri: Option<Uri> = address.parse().ok();
         let host = uri.as_ref().and_then(Uri::authority).map(|host| host.as_str().to_ascii_lowercase());
         let (Some(uri), Some(host)) = (&uri, host.filter(|host| !host.contains('@'))) else {
-            return Err(anyhow!("`{registry}` refers to an invalid address"));
+            bail!("`{registry}` refers to an invalid address");
         };
         let from =
             if host == registry { String::new() } else { format!("`{registry}` refers to `{host}`: ") };
@@ -267,7 +262,7 @@ impl<'a> Repository<'a> {
     fn location(&self, base: &str, answer: &Response<Body>) -> Result<String> {
         let location = answer.headers().get("location").and_then(|location| location.to_str().ok());
         joined(base, location.unwrap_or_default())
-            .ok_or_else(|| anyhow!("`{}` refers to an invalid address", self.reference.host.as_str()))
+            .ok_or_else(|| anyhow!("`{}` refers to an invalid address", self.host()))
     }
 
     /// Header `Authorization` that answers a challenge.
@@ -283,11 +278,7 @@ impl<'a> Repository<'a> {
             (Some(_), _, Some(Credentials::Bearer(token))) => Ok(format!("Bearer {token}")),
             (Some(parameters), ..) => Ok(format!("Bearer {}", self.token(parameters)?)),
             (None, Some(_), Some(Credentials::Basic(pair))) => Ok(format!("Basic {pair}")),
-            _ => Err(bad(format!(
-                "`{0}` requires credentials; {1}",
-                self.reference.host.as_str(),
-                self.login()
-            ))),
+            _ => Err(bad(format!("`{}` requires credentials; {}", self.host(), self.login()))),
         }
     }
 
@@ -311,16 +302,15 @@ impl<'a> Repository<'a> {
         let bytes = answer.body_mut().with_config().limit(MAX_TEXT).read_to_vec();
         // The cause is left out: it may repeat a part of the token.
         let token = bytes.ok().and_then(|bytes| serde_json::from_slice::<TokenAnswer>(&bytes).ok());
-        let host = self.reference.host.as_str();
         let token = token.and_then(|TokenAnswer { token, access_token }| token.or(access_token));
-        token.ok_or_else(|| anyhow!("the service of tokens of `{host}` sent no token"))
+        token.with_context(|| format!("the service of tokens of `{}` sent no token", self.host()))
     }
 
     fn login(&self) -> String {
         format!(
             "run `docker login {}` (without a credential helper), or set PENSTOCK_REGISTRY_USER and \
              PENSTOCK_REGISTRY_PASSWORD, or PENSTOCK_REGISTRY_TOKEN",
-            self.reference.host.as_str()
+            self.host()
         )
     }
 
@@ -328,8 +318,7 @@ impl<'a> Repository<'a> {
     fn refusal(&self, ask: &Ask<'_>, mut answer: Response<Body>) -> anyhow::Error {
         let status = answer.status().as_u16();
         let bytes = answer.body_mut().with_config().limit(MAX_TEXT).read_to_vec().unwrap_or_default();
-        let mut told =
-            format!("`{}` answered {} with status {status}", self.reference.host.as_str(), ask.what);
+        let mut told = format!("`{}` answered {} with status {status}", self.host(), ask.what);
         if let Ok(Problem { errors }) = serde_json::from_slice(&bytes)
             && let Some(ProblemDetail { code, message }) = errors.first()
         {
