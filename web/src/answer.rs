@@ -14,9 +14,9 @@ use futures::stream::{self, StreamExt};
 use penstock_server::{HeldAmount, Place, Runs, SharedAmount};
 use serde::Serialize;
 
+use crate::access::client;
 use crate::app::App;
 use crate::body::{SMALL_BYTES, beyond_small};
-use crate::client::client;
 use crate::problem::{ApiError, ApiResult};
 
 pub(crate) const JSON: &str = "application/json";

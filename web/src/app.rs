@@ -4,23 +4,17 @@ use std::sync::Arc;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use penstock_server::{ANYONE, Runs, SharedAmount};
-use penstock_types::config::{GateBounds, RunBounds};
 use tokio_util::sync::CancellationToken;
 
-use crate::client::client;
-use crate::guard::RequestGuard;
+use crate::access::{Caller, RequestGuard, Role, client};
 use crate::settings::ServeLimits;
-use crate::tokens::{Caller, Role};
 
 /// State that handlers share.
 #[derive(Clone, Debug)]
 pub(crate) struct App {
     pub(crate) runs: Runs,
-    pub(crate) guard: RequestGuard,
+    pub(crate) guard: Arc<RequestGuard>,
     pub(crate) limits: ServeLimits,
-    /// Bounds of modules, which `/system` shows and the registry enforces.
-    pub(crate) modules: Arc<GateBounds>,
-    pub(crate) bounds: RunBounds,
     /// Number of open event streams.
     pub(crate) streams: SharedAmount,
     /// Memory of request bodies.
@@ -45,21 +39,13 @@ impl FromRequestParts<App> for App {
     /// Returns the state for one request: work counts against the shares of the client that sends the request, and only the
     /// stores that its token allows are accessible. Operations of the API get the state through this extractor only.
     async fn from_request_parts(parts: &mut Parts, app: &Self) -> Result<Self, Infallible> {
-        let mut app = app.clone();
-        app.runs = app.runs.for_client(client(&parts.extensions));
-        let stores = match Caller::of(&parts.extensions) {
-            Some(caller) => {
-                app.runs = app.runs.for_token(&caller.name, caller.role == Role::Admin);
-                caller.stores.clone()
-            }
-            None => {
-                app.runs = app.runs.for_token(&ANYONE.into(), false);
-                Some(Arc::default())
-            }
-        };
-        if let Some(stores) = stores {
-            app.runs = app.runs.limited_to(&stores);
+        let unknown = Caller { name: ANYONE.into(), role: Role::Read, stores: Some(Arc::default()) };
+        let caller = Caller::of(&parts.extensions).unwrap_or(&unknown);
+        let runs = app.runs.for_client(client(&parts.extensions));
+        let mut runs = runs.for_token(&caller.name, caller.role == Role::Admin);
+        if let Some(stores) = &caller.stores {
+            runs = runs.limited_to(stores);
         }
-        Ok(app)
+        Ok(Self { runs, ..app.clone() })
     }
 }

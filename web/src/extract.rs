@@ -11,9 +11,9 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::access::client;
 use crate::app::App;
 use crate::body::{BodyPace, BodyPieces, SMALL_BYTES, require_content_type};
-use crate::client::client;
 use crate::openapi::{Input, Operation};
 use crate::problem::{ApiError, ApiResult, ProblemKind};
 use crate::settings::ServeLimits;
@@ -149,7 +149,14 @@ impl FromRequest<App> for SentModule {
         let (parts, body) = request.into_parts();
         require_content_type(&parts.headers, &["application/wasm", "application/octet-stream"])?;
         let pace = BodyPace::within(&app.limits, MODULE_BYTES_PER_S);
-        BodyPieces::new(&parts.headers, body, app.modules.module_bytes, "the module", pace).map(Self)
+        BodyPieces::new(
+            &parts.headers,
+            body,
+            app.runs.settings().sandbox.gate.module_bytes,
+            "the module",
+            pace,
+        )
+        .map(Self)
     }
 }
 

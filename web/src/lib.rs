@@ -1,39 +1,25 @@
 //! The HTTP API and the pages of `penstock serve`.
 
+mod access;
 mod answer;
 mod api;
 mod app;
-mod audit;
 mod body;
-mod client;
-mod client_stream;
-mod codes;
+mod connections;
 mod extract;
-mod guard;
-mod issued;
-mod linger;
 mod metrics;
 mod openapi;
 mod pages;
-mod places;
 mod problem;
 mod process;
 mod router;
-mod server;
-mod session;
 mod settings;
-mod tls;
-mod token;
-mod tokens;
-mod wrong;
 
+pub use access::{NamedToken, OperatorToken, Role, TokenError, TokenFile};
+pub use connections::{Server, TlsError, TlsFiles};
 pub use pages::{ReportPageError, report_page};
 pub use problem::{DocumentFault, Problem};
-pub use server::Server;
 pub use settings::{ServeError, ServeLimits, ServeSettings};
-pub use tls::{TlsError, TlsFiles};
-pub use token::{Token, TokenError};
-pub use tokens::{NamedToken, Role, TokenFile};
 
 #[cfg(test)]
 mod tests {

@@ -19,10 +19,9 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
 
+use crate::access::{Caller, Guarded, Role};
 use crate::app::App;
-use crate::audit::Guarded;
 use crate::problem::{ApiResult, Problem};
-use crate::tokens::{Caller, Role};
 
 const PREFIX: &str = "/api/v1";
 const SCHEMAS: &str = "#/components/schemas/";

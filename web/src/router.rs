@@ -1,6 +1,7 @@
 //! All routes of the server, and the layers in front of them.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use axum::http::header;
 use axum::response::IntoResponse;
@@ -8,14 +9,15 @@ use axum::routing::get;
 use axum::{Extension, Router, middleware};
 use bytes::Bytes;
 use penstock_server::{MAX_EVENT_BYTES, Runs};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::compression::CompressionLayer;
 use tower_http::trace::TraceLayer;
 
+use crate::access::{RequestGuard, guard_request};
 use crate::answer::{JSON, hold_answer};
 use crate::app::{App, ServerStart};
-use crate::guard::{RequestGuard, guard_request};
 use crate::problem::{ApiError, ProblemKind};
 use crate::settings::ServeSettings;
 use crate::{api, metrics, pages};
@@ -23,27 +25,21 @@ use crate::{api, metrics, pages};
 pub(crate) fn router(
     settings: &ServeSettings,
     runs: Runs,
-    guard: RequestGuard,
+    guard: Arc<RequestGuard>,
     ending: CancellationToken,
 ) -> Router {
     let limits = settings.limits;
-    let streams = runs.shared(limits.event_streams as u64);
-    let started = ServerStart { at: std::time::SystemTime::now(), tick: tokio::time::Instant::now() };
-    let (modules, bounds) = (Arc::new(settings.modules.clone()), settings.bounds);
-    let rooms = runs.shared(limits.held_bytes as u64);
     // The events that the server keeps for its streams are part of the budget, too.
     let answers = runs.shared(limits.answer_bytes.saturating_sub(MAX_EVENT_BYTES) as u64);
     let app = App {
         runs: runs.clone(),
         guard: guard.clone(),
         limits,
-        modules,
-        bounds,
-        streams,
-        rooms,
+        streams: runs.shared(limits.event_streams as u64),
+        rooms: runs.shared(limits.held_bytes as u64),
         answers: answers.clone(),
         ending,
-        started,
+        started: ServerStart { at: SystemTime::now(), tick: Instant::now() },
     };
     let (api, document) = api::routes();
     let document = Bytes::from(document.to_string());

@@ -2,10 +2,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use penstock_types::config::{GateBounds, RunBounds};
-
-use crate::tls::{TlsError, TlsFiles};
-use crate::token::{Token, TokenError};
+use crate::access::{OperatorToken, TokenError};
+use crate::connections::{TlsError, TlsFiles};
 
 /// Settings of a server: address, token and limits.
 #[derive(Clone, Debug)]
@@ -13,7 +11,7 @@ pub struct ServeSettings {
     /// Address to listen on; port 0 selects a free port.
     pub listen: SocketAddr,
     /// Secret that clients send; `None` trusts every client that can reach the server.
-    pub token: Option<Token>,
+    pub token: Option<OperatorToken>,
     /// File of further tokens (see [`TokenFile`](crate::TokenFile)), which is read again when it has changed.
     pub tokens_file: Option<PathBuf>,
     /// Certificate and key; plain HTTP if `None`.
@@ -21,10 +19,6 @@ pub struct ServeSettings {
     /// Further host names that requests may name, e.g. behind a proxy. `localhost` and IP addresses are always accepted.
     pub hosts: Vec<String>,
     pub limits: ServeLimits,
-    /// Bounds of uploaded modules.
-    pub modules: GateBounds,
-    /// Bounds of submitted runs.
-    pub bounds: RunBounds,
 }
 
 /// Limits of connections, requests and answers.
@@ -119,14 +113,12 @@ mod tests {
             tls: None,
             hosts: Vec::new(),
             limits: ServeLimits::default(),
-            modules: GateBounds::default(),
-            bounds: RunBounds::default(),
         };
         assert!(settings("127.0.0.1:80", None).check().is_ok());
         assert!(settings("[::1]:80", None).check().is_ok());
         for open in ["0.0.0.0:80", "[::]:80", "192.168.1.2:80"] {
             assert!(settings(open, None).check().is_err(), "{open}");
-            assert!(settings(open, Some(Token::new("0123456789abcdef").unwrap())).check().is_ok());
+            assert!(settings(open, Some(OperatorToken::new("0123456789abcdef").unwrap())).check().is_ok());
         }
     }
 }

@@ -98,15 +98,15 @@ impl Runs {
     ) -> Result<BenchmarkProgress, RunsError> {
         let store = self.allowed_stores().get(&request.store);
         let store = store.ok_or_else(|| RunsError::not_found("store", &request.store))?;
-        let request = request.completed(self.0.budget.threads);
-        let mut faults = request.faults(self.0.budget.threads, store.reads().get());
+        let request = request.completed(self.settings().budget.threads);
+        let mut faults = request.faults(self.settings().budget.threads, store.reads().get());
         let spec = request.spec().unwrap_or_else(|found| {
             faults.extend(found);
             None
         });
         let Some(spec) = spec.filter(|_| faults.is_empty()) else { return Err(RunsError::invalid(faults)) };
         let busy = || RunsError::Busy("a benchmark is running; try again when it has ended".to_owned());
-        let place = self.0.benching_place.try_take(self.client()).map_err(|_| busy())?;
+        let place = self.0.permits.benchmarks.try_take(self.client()).map_err(|_| busy())?;
         let part = self.take(request.cost(), "the benchmark").await?;
         let (workshop, stores, pipeline) =
             (self.0.workshop.clone(), self.allowed_stores().clone(), request.pipeline());
@@ -117,7 +117,7 @@ impl Runs {
         });
         let prepared = prepared.await?;
         let asked = Duration::from_secs(request.max_s.into());
-        let most = self.0.bounds.max_time.map_or(asked, |most| asked.min(*most.get()));
+        let most = self.settings().bounds.max_time.map_or(asked, |most| asked.min(*most.get()));
         let (progress, _) = watch::channel(BenchmarkProgress {
             id: uuid::Uuid::now_v7().to_string(),
             name: spec.name.to_string(),

@@ -31,7 +31,7 @@ impl Runs {
                 "the summary of a benchmark may be at most {MAX_SUMMARY_BYTES} bytes long"
             )));
         }
-        let turn = turn(&self.0.checks, self.client(), "checks of documents").await?;
+        let turn = turn(&self.0.permits.checks, self.client(), "checks of documents").await?;
         let pack = move || {
             let _turn = turn;
             Ok(Packed::new(Sha256::digest(&report).into(), &report))

@@ -84,10 +84,10 @@ type Work = Box<dyn FnOnce(&mut Connection) + Send>;
 
 /// Handle that reads and writes the history. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct History(Arc<Parts>);
+pub(crate) struct History(Arc<Connections>);
 
 #[derive(Debug)]
-struct Parts {
+struct Connections {
     path: PathBuf,
     runtime: Handle,
     work: Mutex<Option<SyncSender<Work>>>,
@@ -143,7 +143,7 @@ impl History {
                 write_all(connection, &receive, &at_last);
             })
             .map_err(|source| HistoryOpenError::Unusable { path: path.clone(), source })?;
-        Ok(Self(Arc::new(Parts {
+        Ok(Self(Arc::new(Connections {
             path,
             runtime: runtime.clone(),
             work: Mutex::new(Some(send)),

@@ -29,7 +29,7 @@ impl Runs {
     pub async fn dead_letters(&self, id: &RunId) -> Result<DeadLetters, RunsError> {
         let summary = self.detail(id).await?.summary;
         let folder = self.0.workshop.run_folder(&summary.id);
-        let turn = turn(&self.0.surveys, self.client(), "reading dead letters").await?;
+        let turn = turn(&self.0.permits.surveys, self.client(), "reading dead letters").await?;
         apart(self, move || {
             // The permit is held until the work has ended, even if the future is dropped.
             let _turn = turn;
@@ -58,9 +58,9 @@ impl Runs {
             ));
         }
         let busy = || RunsError::Busy("another replay is running; try again when it has ended".to_owned());
-        let turn = self.0.replays.try_take(self.client()).map_err(|_| busy())?;
+        let turn = self.0.permits.replays.try_take(self.client()).map_err(|_| busy())?;
         let (workshop, stores) = (self.0.workshop.clone(), self.allowed_stores().clone());
-        let budget = self.0.budget;
+        let budget = self.settings().budget;
         let folder = workshop.run_folder(&summary.id);
         let own = workshop.clone();
         let prepared = apart(self, move || {
@@ -197,14 +197,14 @@ mod tests {
     use std::task::Poll;
 
     use super::*;
-    use crate::runs::RunsSettings;
+    use crate::settings::RunsSettings;
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_part_of_the_budget_for_a_dropped_replay_is_given_back() {
         let folder = tempfile::tempdir().unwrap();
         let settings = RunsSettings::new(folder.path(), Stores::default());
         let runs = Runs::open(&tokio::runtime::Handle::current(), settings).unwrap();
-        let mut view = runs.0.view.clone();
+        let mut view = runs.0.owner.view.clone();
         let cost = Cost { threads: 1, memory_mib: 0, instances: 0 };
         {
             let mut taking = std::pin::pin!(runs.take(cost, "the replay"));

@@ -15,7 +15,7 @@ use tokio::sync::{oneshot, watch};
 use crate::admission::{Cost, why_it_waits};
 use crate::fair::{ClientId, FairLine, Held, Shares};
 use crate::feed::Feed;
-use crate::history::{History, runs::sweep};
+use crate::history::runs::sweep;
 use crate::live::LiveRun;
 use crate::priority;
 use crate::turns::Place;
@@ -141,7 +141,6 @@ pub(crate) struct Owner {
     messages: Receiver<Message>,
     to_self: SyncSender<Message>,
     workshop: Arc<Workshop>,
-    history: History,
     feed: Feed,
     line: FairLine<InLine, 3>,
     alive: BTreeMap<RunId, Alive>,
@@ -164,7 +163,6 @@ impl Owner {
         shares: Shares<3>,
         (to_self, messages): (SyncSender<Message>, Receiver<Message>),
         workshop: Arc<Workshop>,
-        history: History,
         feed: Feed,
         view: watch::Sender<Arc<View>>,
     ) -> Self {
@@ -172,7 +170,6 @@ impl Owner {
             messages,
             to_self,
             workshop,
-            history,
             feed,
             line: FairLine::new(shares),
             alive: BTreeMap::new(),
@@ -217,7 +214,7 @@ impl Owner {
             Message::Join(waiting) => {
                 let run = waiting.run.clone();
                 self.is_retain_due = true;
-                let until = self.clock.now().after(*self.workshop.bounds.max_wait.get());
+                let until = self.clock.now().after(*self.workshop.settings.bounds.max_wait.get());
                 let (client, part) = (waiting.client.clone(), waiting.cost.amounts());
                 self.line.join(client, part, 0, InLine(until, waiting));
                 self.admit_waiting_runs();
@@ -310,7 +307,7 @@ impl Owner {
         if late.is_empty() {
             return;
         }
-        let waited = humantime::format_duration(*self.workshop.bounds.max_wait.get());
+        let waited = humantime::format_duration(*self.workshop.settings.bounds.max_wait.get());
         for InLine(_, waiting) in late {
             let error =
                 format!("the run waited {waited} for its start, which is the limit (`limits.runs.max_wait`)");
@@ -361,7 +358,7 @@ impl Owner {
     /// Queues a write of the end of a run, without its other data.
     fn write_end(&self, run: Arc<LiveRun>) {
         let id = run.id().clone();
-        let handed_over = self.history.hand_over(Box::new(move |connection| {
+        let handed_over = self.workshop.history.hand_over(Box::new(move |connection| {
             if let Err(error) = run.write_end(connection) {
                 tracing::error!(run = %run.id(), %error, "failed to store the end of a run");
             }
@@ -401,7 +398,7 @@ impl Owner {
         let is_due = self.swept.is_none_or(|swept| now - swept > SWEEP_EVERY.as_nanos() as u64);
         if is_due {
             self.swept = Some(now);
-            let swept = self.history.hand_over(Box::new(|connection| {
+            let swept = self.workshop.history.hand_over(Box::new(|connection| {
                 if let Err(error) = crate::history::transact(connection, sweep) {
                     tracing::warn!(%error, "failed to remove old rows of the history");
                 }
@@ -460,7 +457,7 @@ impl Owner {
         // The remaining threads are not joined, because they may hang in a system call; the process is about to end.
         self.alive.clear();
         self.show();
-        let Self { messages, history, clock, feed, unstored, .. } = self;
+        let Self { messages, workshop, clock, feed, unstored, .. } = self;
         let (send, ended) = std::sync::mpsc::sync_channel(1);
         // This is the last work of the writer. Runs are registered by the writer only, so no run can be registered afterwards.
         let last = Box::new(move |connection: &mut rusqlite::Connection| {
@@ -484,7 +481,7 @@ impl Owner {
             // The send fails if the owner no longer waits because the time limit has passed.
             send.send((stored, lost)).ok();
         });
-        history.close(last, Duration::from_nanos(until - clock.now()).max(CLOSING));
+        workshop.history.close(last, Duration::from_nanos(until - clock.now()).max(CLOSING));
         feed.close();
         if let Ok((stored, lost)) = ended.try_recv() {
             stopped += stored;

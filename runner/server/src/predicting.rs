@@ -82,7 +82,7 @@ impl Runs {
             )));
         }
         // The permit is taken before the documents are read, because they may need much memory.
-        let turn = turn(&self.0.trials, self.client(), "trials and predictions").await?;
+        let turn = turn(&self.0.permits.trials, self.client(), "trials and predictions").await?;
         let snapshot = self.detail(id).await?.snapshot;
         let snapshot =
             snapshot.ok_or_else(|| RunsError::Refused("the run has not started yet".to_owned()))?;
@@ -114,9 +114,12 @@ impl Runs {
         };
         // The memory that does not depend on the settings is subtracted from the budget of the search.
         let fixed = checked.cost.memory_mib - settings_mib(&checked.prepared.plan, checked.cost.threads);
-        let has = self.0.budget.memory_mib.saturating_sub(fixed);
+        let has = self.settings().budget.memory_mib.saturating_sub(fixed);
         let budget = request.sweep.map(|sweep| SweepBudget {
-            threads: sweep.max_threads.unwrap_or(self.0.budget.threads).min(self.0.budget.threads),
+            threads: sweep
+                .max_threads
+                .unwrap_or(self.settings().budget.threads)
+                .min(self.settings().budget.threads),
             memory_mib: sweep.max_memory_mib.unwrap_or(has).min(has),
         });
         apart(self, move || {

@@ -250,7 +250,7 @@ impl Runs {
 
     /// Returns the use of the data directory, which is measured once a minute.
     pub async fn storage(&self) -> Result<StorageUse, RunsError> {
-        let (data_dir, disk) = (self.0.workshop.data_dir.clone(), self.0.workshop.disk.clone());
+        let (data_dir, disk) = (self.settings().data_dir.clone(), self.0.workshop.disk.clone());
         let count = move |connection: &rusqlite::Connection| {
             Ok(StorageUse {
                 data_dir_bytes: disk.used(),

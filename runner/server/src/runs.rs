@@ -1,14 +1,14 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use penstock_engine::ports::StopFlag;
-use penstock_types::config::{ClientBounds, RunBounds};
+use penstock_types::config::ClientBounds;
 use penstock_types::run::RunId;
 use penstock_types::spec::Spec;
 use penstock_types::stats::share;
@@ -29,6 +29,7 @@ use crate::live::{LiveRun, Totals};
 use crate::memory::{HeldAmount, SharedAmount};
 use crate::owner::{Message, Owner, Shutdown, View};
 use crate::private;
+use crate::settings::RunsSettings;
 use crate::turns::{Place, Turns};
 use crate::wire::{BudgetUse, ClientUse};
 use crate::workshop::{CACHE, Workshop};
@@ -47,8 +48,6 @@ const TURN: Duration = Duration::from_secs(10);
 const LARGE_ANSWERS: u64 = 3;
 /// Maximum number of modules that are tried at a time.
 const TRIALS: u64 = 2;
-/// Default time limit of a trial.
-const TRIAL_TIME: Duration = Duration::from_secs(30);
 /// Maximum number of instances of one trial at a time: the one in use, and the one for comparison.
 const TRIAL_INSTANCES: u32 = 2;
 /// Maximum number of runs whose dead letters are counted at a time.
@@ -58,34 +57,14 @@ const COMPILATIONS: u64 = 2;
 /// Maximum time that an upload waits for a permit to compile its module; shorter than clients wait for a response.
 pub(crate) const COMPILE_TURN: Duration = Duration::from_secs(45);
 
-#[derive(Clone, Debug)]
-pub struct RunsSettings {
-    /// Data directory, created if missing. One server at a time uses it.
-    pub data_dir: PathBuf,
-    pub stores: Stores,
-    pub budget: Budget,
-    /// Compilation and size limits of modules. The cache folder and the number of instances in it are ignored: the other settings
-    /// determine them.
-    pub sandbox: SandboxSettings,
-    /// Bounds of each run, and the maximum number of waiting runs.
-    pub bounds: RunBounds,
-    /// Shares and quotas of one client.
-    pub clients: ClientBounds,
-    /// True if further versions of a module may be uploaded only by the token that owns the name, and by admins.
-    pub module_owners: bool,
-    /// Limit of the data directory, in bytes; no limit if `None`.
-    pub disk_bytes: Option<u64>,
-    pub trial_time: Duration,
-}
-
 /// Handle to all runs and modules of a server, on behalf of one caller. Cheap to clone. When the last clone is dropped, all runs
 /// are stopped as by [`Self::shutdown`].
 #[derive(Clone, Debug)]
-pub struct Runs(pub(crate) Arc<Parts>, RunsCaller);
+pub struct Runs(pub(crate) Arc<Registry>, RunsCaller);
 
 /// A handle that does not keep the runs alive.
 #[derive(Clone, Debug)]
-pub(crate) struct WeakRuns(Weak<Parts>, RunsCaller);
+pub(crate) struct WeakRuns(Weak<Registry>, RunsCaller);
 
 /// Caller on whose behalf a handle acts: by default, the operator.
 #[derive(Clone, Debug)]
@@ -101,23 +80,33 @@ struct RunsCaller {
     room: Option<Arc<HeldAmount>>,
 }
 
+/// State that all handles to the runs of a server share.
 #[derive(Debug)]
-pub(crate) struct Parts {
-    /// All stores of the operator; [`Runs::allowed_stores`] returns the stores of a caller.
-    all_stores: Stores,
+pub(crate) struct Registry {
     pub(crate) epoch: String,
-    pub(crate) budget: Budget,
-    pub(crate) bounds: RunBounds,
-    pub(crate) clients: ClientBounds,
-    pub(crate) module_owners: bool,
-    pub(crate) messages: SyncSender<Message>,
-    pub(crate) owner: Mutex<Option<JoinHandle<()>>>,
-    pub(crate) view: watch::Receiver<Arc<View>>,
+    pub(crate) owner: OwnerThread,
     pub(crate) workshop: Arc<Workshop>,
     pub(crate) feed: Feed,
     pub(crate) totals: Arc<Totals>,
-    /// Limit on waiting runs, shared among clients; a run holds its permit until it starts.
-    pub(crate) places: Turns,
+    pub(crate) permits: Permits,
+    pub(crate) benching: Benching,
+    /// Set when the server shuts down, which ends trials and replays, too.
+    pub(crate) ending: StopFlag,
+}
+
+/// Ends of the channels to and from the thread that owns all runs.
+#[derive(Debug)]
+pub(crate) struct OwnerThread {
+    pub(crate) messages: SyncSender<Message>,
+    pub(crate) view: watch::Receiver<Arc<View>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Permits for expensive work, for which clients take turns.
+#[derive(Debug)]
+pub(crate) struct Permits {
+    /// Limit on waiting runs; a run holds its permit until it starts.
+    pub(crate) waiting: Turns,
     /// Limit on waiting and active runs of each client; a run holds its permit until it ends.
     pub(crate) open: Turns,
     /// Serializes submissions with an idempotency key. A repeated submission whose run is found at once needs no permit.
@@ -125,13 +114,27 @@ pub(crate) struct Parts {
     pub(crate) answers: Turns,
     pub(crate) trials: Turns,
     pub(crate) checks: Turns,
-    pub(crate) trial_time: Duration,
     pub(crate) replays: Turns,
     pub(crate) surveys: Turns,
-    pub(crate) benching: Benching,
-    pub(crate) benching_place: Turns,
-    /// Set when the server shuts down, which ends trials and replays, too.
-    pub(crate) ending: StopFlag,
+    pub(crate) benchmarks: Turns,
+}
+
+impl Permits {
+    fn new(settings: &RunsSettings) -> Self {
+        let ClientBounds { share_percent, runs, .. } = settings.clients;
+        let turns = |permits: u64| Turns::new(Shares::new([permits], share_percent));
+        Self {
+            waiting: turns(settings.bounds.queued.get().into()),
+            open: Turns::new(Shares::of_parts(runs.map_or(u64::MAX, |runs| runs.get().into()))),
+            keyed: turns(1),
+            answers: turns(LARGE_ANSWERS),
+            trials: turns(TRIALS),
+            checks: turns(CHECKS),
+            replays: turns(1),
+            surveys: turns(SURVEYS),
+            benchmarks: turns(1),
+        }
+    }
 }
 
 impl Default for RunsCaller {
@@ -140,97 +143,50 @@ impl Default for RunsCaller {
     }
 }
 
-impl RunsSettings {
-    pub fn new(data_dir: impl Into<PathBuf>, stores: Stores) -> Self {
-        Self {
-            data_dir: data_dir.into(),
-            stores,
-            budget: Budget::of_this_machine(),
-            sandbox: SandboxSettings::default(),
-            bounds: RunBounds::default(),
-            clients: ClientBounds::default(),
-            module_owners: true,
-            disk_bytes: None,
-            trial_time: TRIAL_TIME,
-        }
-    }
-}
-
 impl Runs {
     /// Opens the data directory and starts the owner thread. Storage reads run on `runtime`, which must outlive this handle.
     pub fn open(runtime: &Handle, settings: RunsSettings) -> Result<Self, OpenError> {
-        let RunsSettings {
-            data_dir,
-            stores,
-            budget,
-            sandbox,
-            bounds,
-            clients,
-            module_owners,
-            disk_bytes,
-            trial_time,
-        } = settings;
-        let unusable = |path: &PathBuf, source| OpenError::Unusable { path: path.clone(), source };
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&data_dir)
-            .map_err(|source| unusable(&data_dir, source))?;
-        let history = History::open(&data_dir, runtime)?;
+        let data_dir = &settings.data_dir;
+        let unusable = |path: &Path, source| OpenError::Unusable { path: path.to_owned(), source };
+        let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(data_dir);
+        created.map_err(|source| unusable(data_dir, source))?;
+        let history = History::open(data_dir, runtime)?;
         let cache = data_dir.join(CACHE);
         private::folder(&cache).map_err(|source| unusable(&cache, source))?;
-        let gate = sandbox.gate.clone();
-        let instances = budget.instances.saturating_add(TRIALS as u32 * TRIAL_INSTANCES);
-        // Compiled code can be produced again, so the cache may use only a part of the disk limit.
-        let cache_bytes = disk_bytes.map_or(sandbox.cache_bytes, |most| sandbox.cache_bytes.min(most / 4));
-        let sandbox =
-            Sandbox::new(SandboxSettings { cache_dir: Some(cache), cache_bytes, instances, ..sandbox })?;
-        let share = clients.share_percent;
-        let places = |places: u64| Turns::new(Shares::new([places], share));
-        let workshop = Workshop::open(
-            runtime.clone(),
-            history.clone(),
-            sandbox,
-            (gate, bounds),
-            data_dir,
-            (places(COMPILATIONS), disk_bytes),
-        )?;
-        let workshop = Arc::new(workshop);
+        let SandboxSettings { cache_bytes: most, .. } = settings.sandbox;
+        let sandbox = Sandbox::new(SandboxSettings {
+            cache_dir: Some(cache),
+            // Compiled code can be produced again, so the cache may use only a part of the disk limit.
+            cache_bytes: settings.disk_bytes.map_or(most, |disk| most.min(disk / 4)),
+            instances: settings.budget.instances.saturating_add(TRIALS as u32 * TRIAL_INSTANCES),
+            ..settings.sandbox.clone()
+        })?;
+        let shares = Shares::new(settings.budget.amounts(), settings.clients.share_percent);
+        let permits = Permits::new(&settings);
+        let compiling = Turns::new(Shares::new([COMPILATIONS], settings.clients.share_percent));
+        let workshop = Arc::new(Workshop::open(runtime.clone(), history, sandbox, settings, compiling)?);
         let feed = Feed::new();
-        let shares = Shares::new(budget.amounts(), share);
         let (show, view) = watch::channel(Arc::new(View::new(shares.clone())));
         let channel = sync_channel(MESSAGES);
         let messages = channel.0.clone();
-        let owner = Owner::new(shares, channel, workshop.clone(), history, feed.clone(), show);
-        let owner =
+        let owner = Owner::new(shares, channel, workshop.clone(), feed.clone(), show);
+        let thread =
             Builder::new().name("runs".to_owned()).spawn(|| owner.run()).map_err(OpenError::Thread)?;
-        let parts = Parts {
-            all_stores: stores,
+        let registry = Registry {
             epoch: uuid::Uuid::now_v7().simple().to_string(),
-            budget,
-            bounds,
-            clients,
-            module_owners,
-            messages,
-            owner: Mutex::new(Some(owner)),
-            view,
+            owner: OwnerThread { messages, view, thread: Mutex::new(Some(thread)) },
             workshop,
             feed,
             totals: Arc::default(),
-            places: places(bounds.queued.get().into()),
-            open: Turns::new(Shares::of_parts(clients.runs.map_or(u64::MAX, |runs| runs.get().into()))),
-            keyed: places(1),
-            answers: places(LARGE_ANSWERS),
-            trials: places(TRIALS),
-            checks: places(CHECKS),
-            trial_time,
-            replays: places(1),
-            surveys: places(SURVEYS),
+            permits,
             benching: Benching::default(),
-            benching_place: places(1),
             ending: StopFlag::default(),
         };
-        Ok(Self(Arc::new(parts), RunsCaller::default()))
+        Ok(Self(Arc::new(registry), RunsCaller::default()))
+    }
+
+    pub fn settings(&self) -> &RunsSettings {
+        &self.0.workshop.settings
     }
 
     /// Returns a handle for the requests of a client; they count against the shares of this client.
@@ -259,12 +215,12 @@ impl Runs {
 
     /// Creates an amount that clients share as they share the budget of runs.
     pub fn shared(&self, whole: u64) -> SharedAmount {
-        SharedAmount::new(whole, self.0.clients.share_percent)
+        SharedAmount::new(whole, self.settings().clients.share_percent)
     }
 
     /// Waits for the client's turn to make a large answer.
     pub async fn turn_to_answer(&self) -> Result<Place, RunsError> {
-        turn(&self.0.answers, self.client(), "large answers").await
+        turn(&self.0.permits.answers, self.client(), "large answers").await
     }
 
     pub(crate) fn downgraded(&self) -> WeakRuns {
@@ -280,7 +236,7 @@ impl Runs {
     pub(crate) fn uploader(&self) -> Uploader {
         let RunsCaller { token, is_admin, .. } = &self.1;
         let token = (**token != *ANYONE).then(|| token.clone());
-        Uploader { token, is_free: *is_admin || !self.0.module_owners }
+        Uploader { token, is_free: *is_admin || !self.settings().module_owners }
     }
 
     /// Client for which the handle acts.
@@ -298,7 +254,7 @@ impl Runs {
 
     /// Stores that the caller may use.
     pub(crate) fn allowed_stores(&self) -> &Stores {
-        self.1.stores.as_deref().unwrap_or(&self.0.all_stores)
+        self.1.stores.as_deref().unwrap_or(&self.settings().stores)
     }
 
     /// Fails if a document names a store that the caller may not use.
@@ -329,8 +285,8 @@ impl Runs {
             return Shutdown::default();
         }
         let Ok(ended) = answer.await else { return Shutdown::default() };
-        let parts = self.0.clone();
-        let joined = self.0.workshop.runtime.spawn_blocking(move || parts.join()).await;
+        let registry = self.0.clone();
+        let joined = self.0.workshop.runtime.spawn_blocking(move || registry.join()).await;
         if joined.is_err() {
             tracing::error!("the owner of all runs panicked; this is a defect of Penstock");
         }
@@ -338,15 +294,15 @@ impl Runs {
     }
 
     pub fn use_now(&self) -> BudgetUse {
-        let view = self.view();
-        let [threads, memory_mib, _] = view.shares.used();
+        let (view, Budget { threads, memory_mib, .. }) = (self.view(), self.settings().budget);
+        let [threads_used, memory_mib_used, _] = view.shares.used();
         BudgetUse {
-            threads: self.0.budget.threads,
-            memory_mib: self.0.budget.memory_mib,
-            threads_used: u32::try_from(threads).unwrap_or(u32::MAX),
-            memory_mib_used: memory_mib,
-            threads_share: share(threads, self.0.budget.threads.into()),
-            memory_share: share(memory_mib, self.0.budget.memory_mib),
+            threads,
+            memory_mib,
+            threads_used: u32::try_from(threads_used).unwrap_or(u32::MAX),
+            memory_mib_used,
+            threads_share: share(threads_used, threads.into()),
+            memory_share: share(memory_mib_used, memory_mib),
             runs_alive: view.alive,
             runs_queued: view.waiting.len() as u64,
         }
@@ -358,11 +314,11 @@ impl Runs {
     }
 
     pub(crate) fn view(&self) -> Arc<View> {
-        self.0.view.borrow().clone()
+        self.0.owner.view.borrow().clone()
     }
 
     pub(crate) fn live(&self, id: &RunId) -> Option<Arc<LiveRun>> {
-        self.0.view.borrow().runs.get(id).cloned()
+        self.0.owner.view.borrow().runs.get(id).cloned()
     }
 
     pub(crate) fn history(&self) -> &History {
@@ -370,7 +326,7 @@ impl Runs {
     }
 
     pub(crate) fn send(&self, message: Message) -> Result<(), RunsError> {
-        Ok(self.0.messages.try_send(message)?)
+        Ok(self.0.owner.messages.try_send(message)?)
     }
 }
 
@@ -380,10 +336,10 @@ impl WeakRuns {
     }
 }
 
-impl Parts {
+impl Registry {
     fn join(&self) {
         self.benching.end();
-        let owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let owner = self.owner.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(owner) = owner
             && owner.join().is_err()
         {
@@ -392,12 +348,12 @@ impl Parts {
     }
 }
 
-impl Drop for Parts {
+impl Drop for Registry {
     fn drop(&mut self) {
         self.ending.set();
         let (reply, _) = oneshot::channel();
         // The send fails if the owner thread has already ended after a shutdown.
-        if self.messages.send(Message::Shutdown(reply)).is_ok() {
+        if self.owner.messages.send(Message::Shutdown(reply)).is_ok() {
             self.join();
         }
     }

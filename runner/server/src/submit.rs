@@ -114,7 +114,7 @@ impl Runs {
         // The document is checked before the permit is taken: slow requests to stores must not delay other submissions.
         let checked = self.check(document).await?;
         let turn = match &repeat {
-            Some(_) => Some(turn(&self.0.keyed, self.client(), "submissions with a key").await?),
+            Some(_) => Some(turn(&self.0.permits.keyed, self.client(), "submissions with a key").await?),
             None => None,
         };
         if let Some(known) = self.repeated(repeat.as_ref()).await? {
@@ -157,13 +157,13 @@ impl Runs {
             }
         }
         let (reply, answer) = oneshot::channel();
-        let (own, messages) = (id.clone(), self.0.messages.clone());
+        let (own, messages) = (id.clone(), self.0.owner.messages.clone());
         // The stop is sent by the writer thread, which also hands new runs to the owner, so that the owner gets the run before
         // the stop.
         let sent = self.history().work(move |_| Ok(messages.try_send(Message::Stop(own, reply))));
         sent.await??;
         if let Ok(Some(run)) = answer.await {
-            let mut view = self.0.view.clone();
+            let mut view = self.0.owner.view.clone();
             // The owner publishes a new view when it removes the run, which wakes this wait.
             let over = view.wait_for(|_| run.is_over());
             // After the timeout, the run is returned in its current state.
@@ -245,14 +245,13 @@ impl Runs {
             cloned_from,
             resumes,
         };
-        let parts = &self.0;
-        let live = LiveRun::new(registered, parts.feed.clone(), self.history().clone(), parts.totals.clone());
-        let live = Arc::new(live);
+        let (feed, totals) = (self.0.feed.clone(), self.0.totals.clone());
+        let live = Arc::new(LiveRun::new(registered, feed, self.history().clone(), totals));
         let time = for_s.map(Duration::from_secs_f64);
         let job = Job { prepared: checked.prepared, spec: checked.spec, time, is_forced };
         let (client, cost, run) = (self.client().clone(), checked.cost, live.clone());
         let join = Message::Join(Box::new(Waiting { client, cost, run, job, place, open }));
-        let (own, spec, messages) = (live.clone(), checked.sent, parts.messages.clone());
+        let (own, spec, messages) = (live.clone(), checked.sent, self.0.owner.messages.clone());
         let begins_at = checked.begins_at;
         // The insertion and the message are one piece of work, because the future may be dropped between two awaits.
         let known = self.history().work(move |connection| {
@@ -272,15 +271,15 @@ impl Runs {
 
     /// Takes the permits of a new run: one of the limit on waiting runs, and one of the limit on waiting and active runs.
     fn places(&self) -> Result<(Place, Place), RunsError> {
-        let (client, bounds) = (self.client(), &self.0.clients);
-        let open = self.0.open.try_take(client).map_err(|shares| {
+        let (client, bounds) = (self.client(), &self.settings().clients);
+        let open = self.0.permits.open.try_take(client).map_err(|shares| {
             RunsError::Quota(format!(
                 "`{client}` has {} waiting or active runs, which is the limit of one client (`limits.clients.runs`); stop one, or \
                  try again when one has ended",
                 shares.held(client).parts
             ))
         })?;
-        let place = self.0.places.try_take(client).map_err(|shares| {
+        let place = self.0.permits.waiting.try_take(client).map_err(|shares| {
             let ([most], [free], has) = (shares.whole(), shares.free(), shares.held(client).parts);
             if free == 0 {
                 return RunsError::QueueFull { most };
@@ -319,7 +318,7 @@ impl Runs {
 
     /// Returns the detail of a new run once the owner has received the run, so that the detail includes the reason for waiting.
     async fn detail_of(&self, live: &Arc<LiveRun>) -> RunDetail {
-        let mut view = self.0.view.clone();
+        let mut view = self.0.owner.view.clone();
         let seen = view.wait_for(|view| view.runs.contains_key(live.id()) || live.is_over());
         let waiting = match tokio::time::timeout(STOP, seen).await {
             Ok(Ok(view)) => view.waiting.get(live.id()).cloned(),
@@ -337,9 +336,10 @@ impl Runs {
 
     /// The same for the document of a run that continues another one, whose state is checked, too.
     async fn check_from(&self, bytes: Bytes, continued: Option<Continued>) -> Result<Checked, RunsError> {
-        let turn = turn(&self.0.checks, self.client(), "checks of documents").await?;
+        let turn = turn(&self.0.permits.checks, self.client(), "checks of documents").await?;
         let waited = Waited(StopFlag::default());
-        let (workshop, budget, bounds) = (self.0.workshop.clone(), self.0.budget, self.0.bounds);
+        let (workshop, budget, bounds) =
+            (self.0.workshop.clone(), self.settings().budget, self.settings().bounds);
         let (stores, left) = (self.allowed_stores().clone(), waited.0.clone());
         let (document, spec, prepared, resolved, begins_at) = apart(self, move || {
             // The permit is held until the work has ended, even if the client has disconnected.

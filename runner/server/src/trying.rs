@@ -55,10 +55,10 @@ impl Runs {
     ) -> Result<TrialReport, RunsError> {
         let digest = self.module_version(name, version).await?.report.digest;
         let mut settings = settings(&request)?;
-        let most_output = self.0.bounds.output_mib.get().min(settings.output.get());
+        let most_output = self.settings().bounds.output_mib.get().min(settings.output.get());
         settings.output = OutputMib::new(most_output).unwrap_or(settings.output);
-        let turn = turn(&self.0.trials, self.client(), "trials and predictions").await?;
-        let most = self.0.trial_time;
+        let turn = turn(&self.0.permits.trials, self.client(), "trials and predictions").await?;
+        let most = self.settings().trial_time;
         let until = Instant::now() + most;
         let late = || {
             RunsError::Refused(format!(
@@ -132,7 +132,7 @@ impl Runs {
         &self,
         assets: BTreeMap<Name, TryAsset>,
     ) -> Result<BTreeMap<String, Bytes>, RunsError> {
-        let most_mib = u64::from(self.0.bounds.assets_mib.get()).min(MAX_BYTES >> 20);
+        let most_mib = u64::from(self.settings().bounds.assets_mib.get()).min(MAX_BYTES >> 20);
         let check = |bytes: u64| {
             let refused = || {
                 RunsError::Refused(format!("the assets of a trial may have at most {most_mib} MiB in total"))

@@ -61,7 +61,7 @@ impl Runs {
         let path = workshop.draft();
         let file = File::create_new(&path).await.map_err(|source| unwritten(path.clone(), source))?;
         let whole = Whole { path, size: 0, room: workshop.disk.clone(), is_kept: false };
-        let limit = workshop.gate.module_bytes;
+        let limit = workshop.settings.sandbox.gate.module_bytes;
         Ok(Draft { runs: self.clone(), whole, file, digest: Sha256::new(), limit })
     }
 }
@@ -174,7 +174,7 @@ fn in_turn<T: Send>(place: &Place, work: impl FnOnce() -> T + Send) -> Result<T,
 }
 
 fn check_room(workshop: &Workshop, digest: &str) -> Result<(), RunsError> {
-    let most = workshop.gate.versions;
+    let most = workshop.settings.sandbox.gate.versions;
     let (is_known, count) = workshop.history.read_blocking(|connection| -> Result<_, HistoryError> {
         Ok((modules::has(connection, digest)?, modules::count(connection)?))
     })?;
@@ -196,7 +196,8 @@ fn check(workshop: &Workshop, draft: &Whole, digest: &str, by: &Uploader) -> Res
     }
     let bytes = read(&draft.path)?;
     let refused = |error: &dyn std::error::Error| RunsError::Refused(with_causes(error));
-    let report = ModuleReport::read(&bytes, &workshop.gate).map_err(|error| refused(&error))?;
+    let report =
+        ModuleReport::read(&bytes, &workshop.settings.sandbox.gate).map_err(|error| refused(&error))?;
     let name = &report.manifest.name;
     if penstock_types::spec::Name::new(name).is_none() {
         return Err(RunsError::Refused(format!(

@@ -70,7 +70,7 @@ pub(crate) struct TimeLimit {
 impl TimeLimit {
     /// Time limit of a run or replay that starts now; `None` if unlimited.
     pub(crate) fn starting_now(workshop: &Workshop) -> Option<Self> {
-        let most = *workshop.bounds.max_time?.get();
+        let most = *workshop.settings.bounds.max_time?.get();
         Some(Self { most, until: Instant::now() + most })
     }
 
@@ -141,7 +141,7 @@ fn start(
     };
     let folder = workshop.run_folder(live.id());
     let document = serde_json::from_str(&job.spec).expect("it was written from a document");
-    let letter_bytes = u64::from(workshop.bounds.dead_letters_mib.get()) << 20;
+    let letter_bytes = u64::from(workshop.settings.bounds.dead_letters_mib.get()) << 20;
     let output = OutputFolder::for_letters(&folder, document, letter_bytes, workshop.disk.clone())?;
     let mut ends = RunEnds { id: Some(live.id().clone()), ..RunEnds::default() };
     if let ConsumerPlan::Stream { ahead, wait } = prepared.plan.consumer {

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use penstock_types::config::{GateBounds, RunBounds};
 use penstock_wasm::{Module, ModuleError, Sandbox};
 use tokio::runtime::Handle;
 
@@ -16,6 +15,7 @@ use crate::error::{OpenError, RunsError};
 use crate::fair::ClientId;
 use crate::history::{History, HistoryError, free_bytes, modules, runs, transact};
 use crate::private;
+use crate::settings::RunsSettings;
 use crate::turns::{Place, Turns};
 use penstock_pipeline::{DiskRoom, Modules, StdModule};
 
@@ -37,9 +37,7 @@ pub(crate) struct Workshop {
     pub(crate) runtime: Handle,
     pub(crate) history: History,
     pub(crate) sandbox: Sandbox,
-    pub(crate) gate: GateBounds,
-    pub(crate) bounds: RunBounds,
-    pub(crate) data_dir: PathBuf,
+    pub(crate) settings: RunsSettings,
     /// Permits to inspect and compile modules.
     pub(crate) compiling: Turns,
     /// Bytes used in the data directory, and their limit.
@@ -67,15 +65,14 @@ impl Workshop {
         runtime: Handle,
         history: History,
         sandbox: Sandbox,
-        (gate, bounds): (GateBounds, RunBounds),
-        data_dir: PathBuf,
-        (compiling, disk_bytes): (Turns, Option<u64>),
+        settings: RunsSettings,
+        compiling: Turns,
     ) -> Result<Self, OpenError> {
         let unusable = |path: &Path| {
             let path = path.to_owned();
             |source| OpenError::Unusable { path, source }
         };
-        for folder in [DRAFTS, STREAMS].map(|folder| data_dir.join(folder)) {
+        for folder in [DRAFTS, STREAMS].map(|folder| settings.data_dir.join(folder)) {
             match fs::remove_dir_all(&folder) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(unusable(&folder)(error));
@@ -83,18 +80,16 @@ impl Workshop {
                 _ => {}
             }
         }
-        for folder in [MODULES, DRAFTS, OBJECTS, RUNS].map(|folder| data_dir.join(folder)) {
+        for folder in [MODULES, DRAFTS, OBJECTS, RUNS].map(|folder| settings.data_dir.join(folder)) {
             private::folder(&folder).map_err(unusable(&folder))?;
         }
         let workshop = Self {
             runtime,
             history,
             sandbox,
-            gate,
-            bounds,
-            data_dir,
+            disk: Arc::new(DiskRoom::new(settings.disk_bytes)),
+            settings,
             compiling,
-            disk: Arc::new(DiskRoom::new(disk_bytes)),
             loaded: Mutex::default(),
             registering: Mutex::default(),
         };
@@ -104,27 +99,27 @@ impl Workshop {
     }
 
     pub(crate) fn object(&self, digest: &str) -> PathBuf {
-        self.data_dir.join(OBJECTS).join(digest.trim_start_matches("sha256:"))
+        self.settings.data_dir.join(OBJECTS).join(digest.trim_start_matches("sha256:"))
     }
 
     pub(crate) fn draft(&self) -> PathBuf {
-        self.data_dir.join(DRAFTS).join(uuid::Uuid::now_v7().to_string())
+        self.settings.data_dir.join(DRAFTS).join(uuid::Uuid::now_v7().to_string())
     }
 
     pub(crate) fn run_folder(&self, run: &str) -> PathBuf {
-        self.data_dir.join(RUNS).join(run)
+        self.settings.data_dir.join(RUNS).join(run)
     }
 
     /// Folder of the sockets of runs with the consumer `stream`.
     pub(crate) fn streams(&self) -> PathBuf {
-        self.data_dir.join(STREAMS)
+        self.settings.data_dir.join(STREAMS)
     }
 
     /// Measures the data directory: all of its files, which may be many, without the free pages of the history.
     pub(crate) fn measure(&self) {
         let counted = self.disk.used();
         match self.history.read_blocking(free_bytes) {
-            Ok(free) => self.disk.correct(counted, size_of(&self.data_dir).saturating_sub(free)),
+            Ok(free) => self.disk.correct(counted, size_of(&self.settings.data_dir).saturating_sub(free)),
             Err(HistoryError::Closed) => {}
             Err(error) => tracing::warn!(%error, "failed to measure the data directory"),
         }
@@ -157,7 +152,7 @@ impl Workshop {
     /// Removes the oldest runs that have ended, with their history and dead letters, if more runs are stored than may be kept.
     /// Waits for the history.
     pub(crate) fn retain(&self) {
-        let kept = u64::from(self.bounds.kept.get());
+        let kept = u64::from(self.settings.bounds.kept.get());
         let removed = || -> Result<usize, HistoryError> {
             let mut removed = 0;
             loop {
@@ -269,7 +264,7 @@ impl Workshop {
     /// of at most one upload. If there are more, or if no version exists at all, the history was probably replaced, and the bytes
     /// are kept.
     fn sweep_objects(&self) {
-        let Ok(objects) = fs::read_dir(self.data_dir.join(OBJECTS)) else { return };
+        let Ok(objects) = fs::read_dir(self.settings.data_dir.join(OBJECTS)) else { return };
         let unknown = objects.flatten().filter(|object| {
             let digest = format!("sha256:{}", object.file_name().to_string_lossy());
             let known = self.history.read_blocking(|connection| modules::has(connection, &digest));
@@ -286,7 +281,7 @@ impl Workshop {
             }
             more => tracing::warn!(
                 objects = more.len(),
-                folder = %self.data_dir.join(OBJECTS).display(),
+                folder = %self.settings.data_dir.join(OBJECTS).display(),
                 "kept the bytes of modules that are missing in the history, which may have been replaced: restore the history, \
                  upload the modules again, or remove the bytes"
             ),

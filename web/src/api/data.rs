@@ -17,11 +17,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::runs::RunPath;
+use crate::access::Role;
 use crate::app::App;
 use crate::extract::{InPath, InQuery, JsonBody, Sent};
 use crate::openapi::ApiRouter;
 use crate::problem::{ApiError, ApiResult};
-use crate::tokens::Role;
 
 #[derive(Deserialize, JsonSchema)]
 struct StagePath {

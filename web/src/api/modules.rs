@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use tokio_util::io::ReaderStream;
 
+use crate::access::{Caller, Role};
 use crate::answer::created;
 use crate::app::App;
 use crate::body::BodyPieces;
@@ -20,7 +21,6 @@ use crate::extract::{InPath, InQuery, JsonBody, Sent, SentModule};
 use crate::openapi::ApiRouter;
 use crate::problem::ApiResult;
 use crate::settings::ServeLimits;
-use crate::tokens::{Caller, Role};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -9,12 +9,12 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
+use crate::access::Role;
 use crate::answer::created;
 use crate::app::App;
 use crate::extract::{InPath, InQuery, JsonBody, Sent, SentPipeline};
 use crate::openapi::ApiRouter;
 use crate::problem::{ApiError, ApiResult, ProblemKind};
-use crate::tokens::Role;
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

@@ -12,15 +12,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::access::{CODE_LIFETIME, Role, TokenError, bearer, digest};
 use crate::app::App;
-use crate::codes;
 use crate::extract::{InQuery, JsonBody, Sent};
-use crate::guard::bearer;
 use crate::openapi::ApiRouter;
 use crate::problem::{ApiError, ApiResult, ProblemKind};
 use crate::process::{ProcessUse, process_use};
-use crate::token::TokenError;
-use crate::tokens::{Role, digest};
 
 /// Version, budget, limits and use of this server.
 #[derive(Serialize, JsonSchema)]
@@ -122,7 +119,7 @@ pub(super) fn routes(api: &mut ApiRouter) {
 }
 
 async fn show_system(app: App) -> ApiResult<Json<System>> {
-    let limits = &app.limits;
+    let (limits, bounds) = (&app.limits, app.runs.settings());
     Ok(Json(System {
         version: env!("CARGO_PKG_VERSION"),
         started_at: humantime::format_rfc3339_millis(app.started.at).to_string(),
@@ -131,13 +128,13 @@ async fn show_system(app: App) -> ApiResult<Json<System>> {
         budget: app.runs.use_now(),
         clients: app.runs.clients(),
         limits: SystemLimits {
-            upload_mib: app.modules.module_bytes as f64 / f64::from(1 << 20),
+            upload_mib: bounds.sandbox.gate.module_bytes as f64 / f64::from(1 << 20),
             document_kib: limits.document_bytes as u64 >> 10,
-            module_memory_mib: app.bounds.instance_memory_mib.get(),
-            module_output_mib: app.bounds.output_mib.get(),
-            deadline_ms: app.bounds.deadline_ms.get(),
-            runs_queued: app.bounds.queued.get(),
-            run_max_s: app.bounds.max_time.map(|most| most.get().as_secs_f64()),
+            module_memory_mib: bounds.bounds.instance_memory_mib.get(),
+            module_output_mib: bounds.bounds.output_mib.get(),
+            deadline_ms: bounds.bounds.deadline_ms.get(),
+            runs_queued: bounds.bounds.queued.get(),
+            run_max_s: bounds.bounds.max_time.map(|most| most.get().as_secs_f64()),
             event_streams: limits.event_streams as u64,
             connections: limits.connections as u64,
         },
@@ -158,7 +155,7 @@ async fn pipeline_schema() -> Json<Value> {
 async fn show_session(app: App, headers: HeaderMap) -> Json<Session> {
     let caller = app.guard.caller(&headers).ok();
     Json(Session {
-        token_required: app.guard.tokens().is_some(),
+        token_required: app.guard.tokens.is_some(),
         signed_in: caller.is_some(),
         name: caller.as_ref().map(|caller| caller.name.to_string()),
         role: caller.map(|caller| caller.role),
@@ -171,11 +168,11 @@ async fn sign_in(
     headers: HeaderMap,
     Sent(sign_in, _): Sent<SignIn>,
 ) -> ApiResult<Cookied> {
-    let Some(tokens) = app.guard.tokens() else { return Ok((AppendHeaders(None), NoContent)) };
+    let Some(tokens) = &app.guard.tokens else { return Ok((AppendHeaders(None), NoContent)) };
     let token = match sign_in {
         SignIn { token: Some(offered), .. } => Ok(digest(offered.trim().as_bytes())),
         SignIn { code, .. } => {
-            let found = code.and_then(|code| app.guard.codes().take(&code, Instant::now()));
+            let found = code.and_then(|code| app.guard.take_code(&code, Instant::now()));
             let wrong = "the sign-in link was used or has expired; `penstock token link` prints a new one";
             found.ok_or_else(|| ApiError::new(ProblemKind::SIGN_IN_NEEDED, wrong))
         }
@@ -183,7 +180,7 @@ async fn sign_in(
     let now = SystemTime::now();
     match token.and_then(|token| tokens.holder(&token, now).map(|_| token)) {
         Ok(token) => {
-            let cookie = app.guard.sessions().begin(token, now, app.guard.is_over_tls(&headers));
+            let cookie = app.guard.sessions.begin(token, now, app.guard.is_over_tls(&headers));
             Ok(with_cookie(cookie.map_err(|error| no_random(&error))?))
         }
         Err(error) => {
@@ -194,7 +191,7 @@ async fn sign_in(
 }
 
 async fn make_code(app: App, headers: HeaderMap) -> ApiResult<Json<SignInCode>> {
-    if app.guard.tokens().is_none() {
+    if app.guard.tokens.is_none() {
         return Err(ApiError::not_found("this server requires no token, so it has no sign-in codes"));
     }
     // A session cookie is not enough, because a session must not create further sessions that live longer. The guard has checked
@@ -205,8 +202,8 @@ async fn make_code(app: App, headers: HeaderMap) -> ApiResult<Json<SignInCode>> 
             "send the server's token as `Authorization: Bearer …`",
         ));
     };
-    let code = app.guard.codes().add(token, Instant::now()).map_err(|error| no_random(&error))?;
-    Ok(Json(SignInCode { code, expires_in_s: codes::LIFETIME.as_secs() }))
+    let code = app.guard.issue_code(token, Instant::now()).map_err(|error| no_random(&error))?;
+    Ok(Json(SignInCode { code, expires_in_s: CODE_LIFETIME.as_secs() }))
 }
 
 fn no_random(error: &TokenError) -> ApiError {
@@ -215,7 +212,7 @@ fn no_random(error: &TokenError) -> ApiError {
 }
 
 async fn sign_out(app: App, headers: HeaderMap) -> Cookied {
-    with_cookie(app.guard.sessions().end(&headers))
+    with_cookie(app.guard.sessions.end(&headers))
 }
 
 /// Response 204, which may set a cookie.

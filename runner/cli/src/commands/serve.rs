@@ -10,7 +10,7 @@ use penstock_pipeline::cores;
 use penstock_server::{Budget, Runs, RunsError, RunsSettings};
 use penstock_types::config::Config;
 use penstock_wasm::SandboxSettings;
-use penstock_web::{ServeLimits, ServeSettings, Server, TlsFiles, Token, TokenFile};
+use penstock_web::{OperatorToken, ServeLimits, ServeSettings, Server, TlsFiles, TokenFile};
 use tokio::signal::unix::SignalKind;
 
 use crate::announced::{Announcement, reachable};
@@ -28,7 +28,7 @@ const OWN_MIB: u64 = 64;
 
 /// Token of the operator, and the path of its file if it was read from a file.
 struct GivenToken {
-    token: Token,
+    token: OperatorToken,
     file: Option<PathBuf>,
 }
 
@@ -52,8 +52,6 @@ pub(crate) async fn serve(args: &ServeArgs) -> Result<()> {
         tls: tls(args, &config),
         hosts: config.hosts.iter().map(|host| host.as_str().to_owned()).chain(args.hosts.clone()).collect(),
         limits: ServeLimits::default(),
-        modules: config.limits.modules.clone(),
-        bounds: config.limits.runs,
     };
     if args.no_token {
         settings.check().map_err(|error| bad(error.to_string()))?;
@@ -77,11 +75,11 @@ pub(crate) async fn serve(args: &ServeArgs) -> Result<()> {
     let made = given.is_none() && !args.no_token;
     let token_file = match given {
         Some(given) => given.file,
-        None => made.then(|| Token::file_in(&data_dir)),
+        None => made.then(|| OperatorToken::file_in(&data_dir)),
     };
     if made {
         // The directory is locked, so no other server creates a token at the same time.
-        settings.token = Some(Token::kept_in(&data_dir)?);
+        settings.token = Some(OperatorToken::kept_in(&data_dir)?);
     }
     let place = Place { data_dir: &data_dir, token_file: token_file.as_deref(), prints_link: made };
     let served = serve_runs(args, &config, settings, &runs, place, end.as_mut()).await;
@@ -202,7 +200,7 @@ fn token(args: &ServeArgs, config: &Config) -> Result<Option<GivenToken>> {
         (None, Some(written), _) => (written, None),
         (None, None, None) => return Ok(None),
     };
-    let token = Token::new(&token).map_err(|error| bad(error.to_string()))?;
+    let token = OperatorToken::new(&token).map_err(|error| bad(error.to_string()))?;
     Ok(Some(GivenToken { token, file }))
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::uri::Authority;
@@ -11,12 +11,14 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use tokio::time::Instant;
 
-use crate::codes::SignInCodes;
+use super::caller::{Caller, sign_in_needed};
+use super::issued::Issued;
+use super::operator_token::TokenError;
+use super::session::Sessions;
+use super::tokens::{TokenDigest, Tokens, digest};
+use super::wrong::WrongTokens;
 use crate::problem::{ApiError, ApiResult, ProblemKind};
-use crate::session::Sessions;
 use crate::settings::ServeSettings;
-use crate::tokens::{Caller, Tokens, digest, sign_in_needed};
-use crate::wrong::WrongTokens;
 
 /// Content security policy of the pages: no other origin, no inline script.
 const CONTENT_POLICY: &str = "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; \
@@ -25,65 +27,66 @@ const CONTENT_POLICY: &str = "default-src 'self'; img-src 'self' data: blob:; ob
 /// Paths beneath `/api/` that require no token.
 const OPEN: [&str; 2] = ["/api/v1/session", "/api/docs"];
 
-/// Checks host, origin and token of every request.
-#[derive(Clone, Debug)]
-pub(crate) struct RequestGuard(Arc<Rules>);
+/// Lifetime of the code of a sign-in link after its creation.
+pub(crate) const CODE_LIFETIME: Duration = Duration::from_secs(600);
+/// Maximum number of valid codes.
+const MAX_CODES: usize = 16;
 
+/// Checks host, origin and token of every request.
 #[derive(Debug)]
-struct Rules {
+pub(crate) struct RequestGuard {
     hosts: Vec<String>,
     speaks_tls: bool,
-    tokens: Option<Tokens>,
-    codes: SignInCodes,
-    sessions: Sessions,
+    /// Tokens of this server; `None` if it requires none.
+    pub(crate) tokens: Option<Tokens>,
+    /// Each code opens one session. A link contains a code rather than a token, because links remain in terminal logs and in the
+    /// history of a browser.
+    codes: Issued<Instant>,
+    pub(crate) sessions: Sessions,
     wrong: WrongTokens,
 }
 
 impl RequestGuard {
     pub(crate) fn new(settings: &ServeSettings) -> Self {
-        let hosts = settings.hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
         let tokens = settings.token.as_ref().map(|own| Tokens::new(own, settings.tokens_file.clone()));
-        Self(Arc::new(Rules {
-            hosts,
+        Self {
+            hosts: settings.hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
             speaks_tls: settings.tls.is_some(),
             tokens,
-            codes: SignInCodes::default(),
+            codes: Issued::new(MAX_CODES),
             sessions: Sessions::default(),
             wrong: WrongTokens::default(),
-        }))
+        }
     }
 
-    /// Tokens of this server; `None` if it requires none.
-    pub(crate) fn tokens(&self) -> Option<&Tokens> {
-        self.0.tokens.as_ref()
+    /// Creates a code for the holder of a token.
+    pub(crate) fn issue_code(&self, token: TokenDigest, now: Instant) -> Result<String, TokenError> {
+        self.codes.issue(token, now, now + CODE_LIFETIME)
     }
 
-    pub(crate) fn codes(&self) -> &SignInCodes {
-        &self.0.codes
-    }
-
-    pub(crate) fn sessions(&self) -> &Sessions {
-        &self.0.sessions
+    /// Consumes a code; returns the token for which it was created. `None` if the code is unknown, used or expired.
+    pub(crate) fn take_code(&self, code: &str, now: Instant) -> Option<TokenDigest> {
+        self.codes.take(&[digest(code.as_bytes())], now)
     }
 
     /// Returns true if the request came over TLS, to this server or to a proxy in front of it. A proxy is recognized by the
     /// scheme of the `Origin` header, whose host has already been checked.
     pub(crate) fn is_over_tls(&self, headers: &HeaderMap) -> bool {
         let origin = headers.get(header::ORIGIN).map_or(&b""[..], HeaderValue::as_bytes);
-        self.0.speaks_tls || origin.starts_with(b"https://")
+        self.speaks_tls || origin.starts_with(b"https://")
     }
 
     /// Counts a wrong token from this address, and waits. The wait grows with the number of wrong tokens from the network of the
     /// address.
     pub(crate) async fn pause_after_wrong(&self, from: IpAddr) {
-        tokio::time::sleep(self.0.wrong.add(from, Instant::now())).await;
+        tokio::time::sleep(self.wrong.add(from, Instant::now())).await;
     }
 
     /// Holder of the token or session that a request sends. On a server without tokens, every client has all permissions.
     pub(crate) fn caller(&self, headers: &HeaderMap) -> ApiResult<Caller> {
-        let Some(tokens) = self.tokens() else { return Ok(Caller::anyone()) };
+        let Some(tokens) = &self.tokens else { return Ok(Caller::anyone()) };
         let now = SystemTime::now();
-        let token = bearer(headers).map(digest).or_else(|| self.0.sessions.token(headers, now));
+        let token = bearer(headers).map(digest).or_else(|| self.sessions.token(headers, now));
         tokens.holder(&token.ok_or_else(sign_in_needed)?, now)
     }
 
@@ -113,7 +116,7 @@ impl RequestGuard {
             ));
         };
         let name = host.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
-        let known = name == "localhost" || name.parse::<IpAddr>().is_ok() || self.0.hosts.contains(&name);
+        let known = name == "localhost" || name.parse::<IpAddr>().is_ok() || self.hosts.contains(&name);
         if !known || host.as_str().contains('@') {
             return Err(ApiError::new(
                 ProblemKind::WRONG_HOST,
@@ -161,7 +164,7 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 
 /// Refuses requests that fail the guard's checks, and adds security headers to every response.
 pub(crate) async fn guard_request(
-    State(guard): State<RequestGuard>,
+    State(guard): State<Arc<RequestGuard>>,
     mut request: Request,
     next: Next,
 ) -> Response {
@@ -199,24 +202,21 @@ pub(crate) async fn guard_request(
 #[cfg(test)]
 mod tests {
     use axum::body::Body;
-    use penstock_types::config::{GateBounds, RunBounds};
 
+    use super::super::operator_token::OperatorToken;
     use super::*;
     use crate::settings::ServeLimits;
-    use crate::token::Token;
 
     const TOKEN: &str = "0123456789abcdef";
 
     fn guard(token: bool) -> RequestGuard {
         RequestGuard::new(&ServeSettings {
             listen: "127.0.0.1:7700".parse().unwrap(),
-            token: token.then(|| Token::new(TOKEN).unwrap()),
+            token: token.then(|| OperatorToken::new(TOKEN).unwrap()),
             tokens_file: None,
             tls: None,
             hosts: vec!["Penstock.example".to_owned()],
             limits: ServeLimits::default(),
-            modules: GateBounds::default(),
-            bounds: RunBounds::default(),
         })
     }
 
@@ -306,5 +306,18 @@ mod tests {
         for open in ["/", "/runs/new", "/health", "/api/v1/session"] {
             assert_eq!(get(open, &[]), StatusCode::OK, "{open}");
         }
+    }
+
+    #[test]
+    fn a_code_works_once_and_expires() {
+        const HOLDER: TokenDigest = [7; 32];
+        let (codes, now) = (guard(true), Instant::now());
+        let (first, second) =
+            (codes.issue_code(HOLDER, now).unwrap(), codes.issue_code(HOLDER, now).unwrap());
+        assert_eq!((codes.take_code("", now), codes.take_code(&first[1..], now)), (None, None));
+        assert_eq!((codes.take_code(&first, now), codes.take_code(&first, now)), (Some(HOLDER), None));
+        assert_eq!(codes.take_code(&second, now + CODE_LIFETIME), None);
+        let late = codes.issue_code(HOLDER, now).unwrap();
+        assert_eq!(codes.take_code(&late, now + CODE_LIFETIME - Duration::from_secs(1)), Some(HOLDER));
     }
 }

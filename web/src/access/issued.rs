@@ -3,8 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::token::{TokenError, random_text};
-use crate::tokens::{TokenDigest, digest};
+use super::operator_token::{TokenError, random_text};
+use super::tokens::{TokenDigest, digest};
 
 /// Secrets of one kind in bounded number, each issued to the holder of a token and valid until it expires. If there is no room, a new
 /// secret replaces the oldest one of its token, or, if the token has none, the oldest one of the token that has most.

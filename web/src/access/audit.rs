@@ -10,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use penstock_server::Runs;
 use penstock_types::text::printable;
 
+use super::caller::{Caller, Role};
 use crate::problem::ApiError;
-use crate::tokens::{Caller, Role};
 
 /// Maximum length of the target of a request in an entry, in characters.
 const MAX_TARGET: usize = 300;

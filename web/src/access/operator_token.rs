@@ -19,7 +19,7 @@ const OTHERS: u32 = 0o077;
 
 /// Secret that gives access to the API; its `Debug` output hides it.
 #[derive(Clone)]
-pub struct Token(Box<[u8]>);
+pub struct OperatorToken(Box<[u8]>);
 
 /// Reason why a token, or a file of tokens, cannot be read, created or stored.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,7 @@ pub enum TokenError {
     Random(#[source] io::Error),
 }
 
-impl Token {
+impl OperatorToken {
     /// Checks a token and removes the white space around it.
     pub fn new(written: &str) -> Result<Self, TokenError> {
         let written = written.trim();
@@ -78,7 +78,7 @@ impl Token {
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for OperatorToken {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Token(…)")
     }
@@ -136,9 +136,9 @@ mod tests {
 
     #[test]
     fn a_token_is_validated_and_hidden_in_debug_output() {
-        assert!(matches!(Token::new(" short \n"), Err(TokenError::Short { found: 5 })));
-        assert!(matches!(Token::new("sixteen or more, with blanks"), Err(TokenError::Characters)));
-        let token = Token::new("0123456789abcdef\n").unwrap();
+        assert!(matches!(OperatorToken::new(" short \n"), Err(TokenError::Short { found: 5 })));
+        assert!(matches!(OperatorToken::new("sixteen or more, with blanks"), Err(TokenError::Characters)));
+        let token = OperatorToken::new("0123456789abcdef\n").unwrap();
         assert_eq!(token.bytes(), b"0123456789abcdef");
         assert!(!format!("{token:?}").contains("0123"));
     }
@@ -147,14 +147,14 @@ mod tests {
     fn a_folder_keeps_one_token_that_only_its_user_may_read() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("token.new"), "left by a server that was killed").unwrap();
-        let token = Token::kept_in(folder.path()).unwrap();
+        let token = OperatorToken::kept_in(folder.path()).unwrap();
         assert_eq!(token.bytes().len(), 2 * RANDOM_BYTES);
-        let path = Token::file_in(folder.path());
+        let path = OperatorToken::file_in(folder.path());
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        assert_eq!(Token::kept_in(folder.path()).unwrap().bytes(), token.bytes());
+        assert_eq!(OperatorToken::kept_in(folder.path()).unwrap().bytes(), token.bytes());
         let other = tempfile::tempdir().unwrap();
-        assert_ne!(Token::kept_in(other.path()).unwrap().bytes(), token.bytes());
+        assert_ne!(OperatorToken::kept_in(other.path()).unwrap().bytes(), token.bytes());
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(matches!(Token::kept_in(folder.path()), Err(TokenError::Exposed(_))));
+        assert!(matches!(OperatorToken::kept_in(folder.path()), Err(TokenError::Exposed(_))));
     }
 }

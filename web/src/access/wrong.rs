@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::places::network;
+use crate::connections::network;
 
 /// Time without a wrong token after which the count of a network is reset.
 const MEMORY: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! Named tokens, and the permissions of their holders.
+//! Named tokens and their file.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
@@ -8,19 +8,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use axum::extract::FromRequestParts;
-use axum::http::Extensions;
-use axum::http::request::Parts;
 use penstock_server::{ANYONE, OPERATOR};
 use penstock_types::spec::Name;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio::time::Instant;
 
+use super::caller::{Caller, Role};
+use super::operator_token::{
+    OperatorToken, TokenError, hexadecimal, random_text, read_private, write_private,
+};
 use crate::problem::{ApiError, ApiResult, ProblemKind};
-use crate::token::{Token, TokenError, hexadecimal, random_text, read_private, write_private};
 
 /// Name of the token file in the data directory.
 const FILE: &str = "tokens.json";
@@ -28,19 +27,6 @@ const FILE: &str = "tokens.json";
 const MOST_BYTES: u64 = 1 << 20;
 /// Minimum time between two checks of the token file for changes.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// Role of a token. Each role includes the permissions of the roles before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum Role {
-    /// Allows reading runs, modules and stores.
-    Read,
-    /// Allows uploading and trying modules, submitting, stopping and replaying runs, and receiving their batches.
-    Run,
-    /// Allows deleting, moving aliases (which changes the modules that documents of other clients run), and reading the audit
-    /// log.
-    Admin,
-}
 
 /// Stored form of a token: its digest and its permissions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -64,78 +50,6 @@ pub struct NamedToken {
 #[serde(deny_unknown_fields)]
 pub struct TokenFile {
     pub tokens: Vec<NamedToken>,
-}
-
-/// Sender of a request: the holder of a token, or an unnamed client of a server without tokens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Caller {
-    pub(crate) name: Arc<str>,
-    pub(crate) role: Role,
-    /// Stores that documents of the caller may name; all if `None`.
-    pub(crate) stores: Option<Arc<BTreeSet<String>>>,
-}
-
-impl Caller {
-    /// Caller for every client of a server without tokens.
-    pub(crate) fn anyone() -> Self {
-        Self { name: ANYONE.into(), role: Role::Admin, stores: None }
-    }
-
-    /// Returns the sender of a request, which the guard has determined. `None` if the path requires no token and no token was
-    /// sent.
-    pub(crate) fn of(extensions: &Extensions) -> Option<&Self> {
-        extensions.get()
-    }
-
-    /// Returns true for the holder of a named token, false for the operator and for [`Self::anyone`].
-    pub(crate) fn has_own_name(&self) -> bool {
-        ![OPERATOR, ANYONE].contains(&&*self.name)
-    }
-
-    /// Returns the sender of a request. Fails unless the sender is known and has at least this role.
-    pub(crate) fn with_role(extensions: &Extensions, role: Role) -> ApiResult<&Self> {
-        let caller = Self::of(extensions).ok_or_else(sign_in_needed)?;
-        caller.needs(role).map(|()| caller)
-    }
-
-    /// Fails unless the caller has at least this role.
-    pub(crate) fn needs(&self, role: Role) -> ApiResult<()> {
-        if self.role >= role {
-            return Ok(());
-        }
-        let (own, role) = (self.role.name(), role.name());
-        let detail =
-            format!("the token `{}` has the role `{own}`, but this operation requires `{role}`", self.name);
-        Err(ApiError::new(ProblemKind::ROLE_TOO_LOW, detail))
-    }
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for Caller {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Self> {
-        Self::of(&parts.extensions).cloned().ok_or_else(sign_in_needed)
-    }
-}
-
-/// Error of a request without a token.
-pub(crate) fn sign_in_needed() -> ApiError {
-    let detail = "send the server's token as `Authorization: Bearer …`, or sign in with a browser";
-    ApiError::new(ProblemKind::SIGN_IN_NEEDED, detail)
-}
-
-impl Role {
-    /// All roles, from the fewest permissions to the most.
-    pub const ALL: [Self; 3] = [Self::Read, Self::Run, Self::Admin];
-
-    /// Name of the role, as JSON and the command line write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Run => "run",
-            Self::Admin => "admin",
-        }
-    }
 }
 
 /// SHA-256 digest of a token.
@@ -241,7 +155,7 @@ impl NamedToken {
 }
 
 impl Tokens {
-    pub(crate) fn new(own: &Token, file: Option<PathBuf>) -> Self {
+    pub(crate) fn new(own: &OperatorToken, file: Option<PathBuf>) -> Self {
         let caller = Caller { name: OPERATOR.into(), role: Role::Admin, stores: None };
         let own = Key { digest: digest(own.bytes()), expires: None, caller };
         Self { own, file, read: Mutex::default() }
@@ -337,7 +251,7 @@ mod tests {
     const OWN: &[u8] = b"0123456789abcdef";
 
     fn tokens(file: PathBuf) -> Tokens {
-        Tokens::new(&Token::new("0123456789abcdef").unwrap(), Some(file))
+        Tokens::new(&OperatorToken::new("0123456789abcdef").unwrap(), Some(file))
     }
 
     fn name(text: &str) -> Name {

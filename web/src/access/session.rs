@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 use axum::http::{HeaderMap, header};
 use cookie::{Cookie, SameSite};
 
-use crate::issued::Issued;
-use crate::token::TokenError;
-use crate::tokens::{TokenDigest, digest};
+use super::issued::Issued;
+use super::operator_token::TokenError;
+use super::tokens::{TokenDigest, digest};
 
 const NAME: &str = "penstock_session";
 const LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);

@@ -31,15 +31,14 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::client_stream::{AnswerPace, ClientStream, ConnectionFacts};
-use crate::guard::RequestGuard;
-use crate::linger::watched;
-use crate::places::{ConnectionPlace, ConnectionPlaces};
+use super::client_stream::{AnswerPace, ClientStream, ConnectionFacts};
+use super::linger::watched;
+use super::places::{ConnectionPlace, ConnectionPlaces};
+use super::tls;
+use crate::access::{RequestGuard, Tokens};
 use crate::problem::ApiError;
 use crate::router::router;
 use crate::settings::{ServeError, ServeLimits, ServeSettings};
-use crate::tls;
-use crate::tokens::Tokens;
 
 /// Maximum size of the head of a request, in bytes.
 const HEAD_BYTES: usize = 32 << 10;
@@ -63,7 +62,7 @@ pub struct Server {
     settings: ServeSettings,
     app: Router,
     ending: CancellationToken,
-    guard: RequestGuard,
+    guard: Arc<RequestGuard>,
     tls: Option<Arc<ServerConfig>>,
 }
 
@@ -75,7 +74,7 @@ impl Server {
         let tls = settings.tls.as_ref().map(tls::config).transpose()?;
         let listener = TcpListener::bind(settings.listen).await.map_err(failed)?;
         let ending = CancellationToken::new();
-        let guard = RequestGuard::new(&settings);
+        let guard = Arc::new(RequestGuard::new(&settings));
         let app = router(&settings, runs, guard.clone(), ending.clone());
         Ok(Self { listener, settings, app, ending, guard, tls })
     }
@@ -87,8 +86,8 @@ impl Server {
     /// Creates a one-time code that signs a browser in: a sign-in link is the address of a page, `#sign-in=` and the code.
     /// `None` if the server requires no token.
     pub fn sign_in_code(&self) -> Result<Option<String>, ServeError> {
-        let own = self.guard.tokens().map(Tokens::own);
-        own.map(|own| self.guard.codes().add(own, Instant::now())).transpose().map_err(Into::into)
+        let own = self.guard.tokens.as_ref().map(Tokens::own);
+        own.map(|own| self.guard.issue_code(own, Instant::now())).transpose().map_err(Into::into)
     }
 
     /// Answers requests until `end` completes. Then closes the listener, ends event streams, and waits up to the drain time for
