@@ -11,7 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
-use penstock_server::{HeldAmount, Place, Runs, SharedAmount};
+use penstock_server::{HeldAmount, Runs, RunsError, SharedAmount};
 use serde::Serialize;
 
 use crate::access::client;
@@ -27,7 +27,7 @@ const COMPRESSION_BYTES: u64 = 384 << 10;
 
 /// Large response that is being made: the turn of its client, and the memory that it takes.
 pub(crate) struct LargeAnswer {
-    turn: Place,
+    turn: HeldAmount,
     room: Arc<HeldAmount>,
     /// Handle whose answers are made in this memory.
     pub(crate) runs: Runs,
@@ -39,6 +39,16 @@ impl App {
     pub(crate) async fn large_answer(&self) -> ApiResult<LargeAnswer> {
         LargeAnswer::begin(&self.runs, &self.answers).await
     }
+
+    /// Responds with the large value that `read` gets, as JSON.
+    pub(crate) async fn large_json<T: Serialize + Send + 'static>(
+        &self,
+        read: impl AsyncFnOnce(Runs) -> Result<T, RunsError>,
+    ) -> ApiResult<Response> {
+        let answer = self.large_answer().await?;
+        let value = read(answer.runs.clone()).await?;
+        answer.json(value).await
+    }
 }
 
 impl LargeAnswer {
@@ -48,7 +58,6 @@ impl LargeAnswer {
         Ok(Self { turn, runs: runs.within(room.clone()), room })
     }
 
-    /// Responds with a value as JSON.
     pub(crate) async fn json<T: Serialize + Send + 'static>(self, value: T) -> ApiResult<Response> {
         self.written(value, |value| Ok(serde_json::to_vec(&value)?)).await
     }

@@ -7,14 +7,12 @@ use penstock_server::{ANYONE, Runs, SharedAmount};
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{Caller, RequestGuard, Role, client};
-use crate::settings::ServeLimits;
 
 /// State that handlers share.
 #[derive(Clone, Debug)]
 pub(crate) struct App {
     pub(crate) runs: Runs,
     pub(crate) guard: Arc<RequestGuard>,
-    pub(crate) limits: ServeLimits,
     /// Number of open event streams.
     pub(crate) streams: SharedAmount,
     /// Memory of request bodies.

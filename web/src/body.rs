@@ -10,8 +10,8 @@ use penstock_server::HeldAmount;
 use penstock_types::spec::JsonSize;
 use tokio::time::{Instant, timeout_at};
 
-use crate::problem::{ApiError, ApiResult, ProblemKind};
-use crate::settings::ServeLimits;
+use crate::limits::{BODY_TIME, STALL_TIME};
+use crate::problem::{ApiError, ApiResult, ProblemKind, refuse};
 
 /// Size up to which a body or a response does not count against a budget, in bytes.
 pub(crate) const SMALL_BYTES: usize = 64 << 10;
@@ -26,21 +26,20 @@ pub(crate) struct BodyPieces {
     pace: BodyPace,
 }
 
-/// Minimum speed at which a body must arrive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyPace {
     /// Deadline for the whole body, which received bytes extend according to `bytes_per_s`.
     pub(crate) until: Instant,
     /// Maximum pause between two chunks.
     pub(crate) stall: Duration,
-    /// Number of received bytes that extend the deadline by one second; `None` if the deadline is fixed.
-    pub(crate) bytes_per_s: Option<u64>,
+    /// Number of received bytes that extend the deadline by one second.
+    pub(crate) bytes_per_s: u64,
 }
 
 impl BodyPace {
-    pub(crate) fn within(limits: &ServeLimits, bytes_per_s: u64) -> Self {
-        let until = Instant::now() + limits.body_time;
-        Self { until, stall: limits.stall_time, bytes_per_s: Some(bytes_per_s) }
+    pub(crate) fn at_least(bytes_per_s: u64) -> Self {
+        let until = Instant::now() + BODY_TIME;
+        Self { until, stall: STALL_TIME, bytes_per_s }
     }
 }
 
@@ -61,10 +60,8 @@ impl BodyPieces {
         let announced = headers.get(header::CONTENT_LENGTH);
         let announced: Option<u64> = announced.and_then(|length| length.to_str().ok()?.parse().ok());
         if headers.get(header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
-            return Err(ApiError::new(
-                ProblemKind::WRONG_MEDIA_TYPE,
-                format!("send {what} uncompressed, without `content-encoding`"),
-            ));
+            let detail = format!("send {what} uncompressed, without `content-encoding`");
+            return refuse(ProblemKind::WRONG_MEDIA_TYPE, detail);
         }
         let pieces = Self { body, most, came: 0, what, pace };
         match announced {
@@ -76,22 +73,20 @@ impl BodyPieces {
     /// Waits for the next chunk; `None` at the end of the body.
     pub(crate) async fn next(&mut self) -> ApiResult<Option<Bytes>> {
         loop {
-            let earned = self.pace.bytes_per_s.map_or(0, |bytes| self.came / bytes);
+            let earned = self.came / self.pace.bytes_per_s;
             let latest =
                 (self.pace.until + Duration::from_secs(earned)).min(Instant::now() + self.pace.stall);
             let frame = match timeout_at(latest, self.body.frame()).await {
                 Ok(Some(Ok(frame))) => frame,
                 Ok(None) => return Ok(None),
                 Ok(Some(Err(_))) => {
-                    return Err(ApiError::new(
-                        ProblemKind::BAD_REQUEST,
-                        format!("{} was cut off before its end", self.what),
-                    ));
+                    let detail = format!("{} was cut off before its end", self.what);
+                    return refuse(ProblemKind::BAD_REQUEST, detail);
                 }
                 Err(_) => {
                     let detail =
                         format!("{} arrived too slowly; {} bytes were received", self.what, self.came);
-                    return Err(ApiError::new(ProblemKind::TOO_SLOW, detail));
+                    return refuse(ProblemKind::TOO_SLOW, detail);
                 }
             };
             if let Ok(piece) = frame.into_data() {
@@ -118,7 +113,7 @@ impl BodyPieces {
             size.add(&piece);
             if size.nodes() > most_nodes {
                 let detail = format!("{} may contain at most {most_nodes} names and values", self.what);
-                return Err(ApiError::new(ProblemKind::TOO_LARGE, detail));
+                return refuse(ProblemKind::TOO_LARGE, detail);
             }
             if !room.grow(beyond_small(size.memory_bytes() as u64)) {
                 return Err(ApiError::busy(
@@ -146,7 +141,7 @@ pub(crate) fn require_content_type(headers: &HeaderMap, wanted: &[&str]) -> ApiR
     }
     let wanted = wanted.iter().map(|kind| format!("`{kind}`")).collect::<Vec<_>>().join(" or ");
     let found = penstock_types::text::printable(found, 100);
-    Err(ApiError::new(ProblemKind::WRONG_MEDIA_TYPE, format!("`content-type` is {found}, expected {wanted}")))
+    refuse(ProblemKind::WRONG_MEDIA_TYPE, format!("`content-type` is {found}, expected {wanted}"))
 }
 
 #[cfg(test)]
@@ -169,7 +164,7 @@ mod tests {
         let pace = BodyPace {
             until: Instant::now() + Duration::from_secs(60),
             stall: Duration::from_secs(60),
-            bytes_per_s: None,
+            bytes_per_s: u64::MAX,
         };
         BodyPieces::new(&HeaderMap::new(), body, most, "a document", pace).unwrap()
     }
@@ -225,7 +220,7 @@ mod tests {
         assert_eq!(exact.0.len(), 5_000);
         let mut announced = HeaderMap::new();
         announced.insert(header::CONTENT_LENGTH, "5001".parse().unwrap());
-        let pace = BodyPace { until: Instant::now(), stall: Duration::ZERO, bytes_per_s: None };
+        let pace = BodyPace { until: Instant::now(), stall: Duration::ZERO, bytes_per_s: u64::MAX };
         assert_eq!(status(BodyPieces::new(&announced, Body::empty(), 5_000, "it", pace).map(|_| ())), 413);
     }
 
@@ -233,7 +228,7 @@ mod tests {
     async fn a_stalled_body_times_out() {
         let rooms = budget(1 << 20);
         let now = Instant::now();
-        let pace = |until, stall| BodyPace { until, stall, bytes_per_s: None };
+        let pace = |until, stall| BodyPace { until, stall, bytes_per_s: u64::MAX };
         for pace in [pace(now, Duration::from_secs(60)), pace(now + Duration::from_secs(60), Duration::ZERO)]
         {
             let silent =

@@ -1,5 +1,7 @@
 //! Extractors whose rejections are problem documents.
 
+use std::ops::Deref;
+
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use bytes::Bytes;
@@ -14,17 +16,17 @@ use serde_json::{Value, json};
 use crate::access::client;
 use crate::app::App;
 use crate::body::{BodyPace, BodyPieces, SMALL_BYTES, require_content_type};
+use crate::limits::DOCUMENT_BYTES;
 use crate::openapi::{Input, Operation};
 use crate::problem::{ApiError, ApiResult, ProblemKind};
-use crate::settings::ServeLimits;
 
 /// Parameters in the path of a request.
-pub(crate) struct InPath<T>(pub(crate) T);
+pub(crate) struct InPath<T>(T);
 
 /// Parameters in the query string.
 pub(crate) struct InQuery<T>(pub(crate) T);
 
-/// JSON body of a known type, and the memory reserved for it.
+/// JSON body of a known type, and the memory reserved for it until the request has been handled.
 pub(crate) struct Sent<T>(pub(crate) T, pub(crate) HeldAmount);
 
 /// Unparsed pipeline document, which the registry parses, and the memory reserved for it.
@@ -42,7 +44,7 @@ const JSON_BYTES_PER_S: u64 = 256 << 10;
 /// Type that clients send as a JSON document.
 pub(crate) trait JsonBody: DeserializeOwned {
     /// Maximum size of a document, in bytes and in JSON nodes.
-    fn bounds(_: &ServeLimits) -> JsonBounds {
+    fn bounds() -> JsonBounds {
         JsonBounds::of_bytes(SMALL_BYTES)
     }
 
@@ -60,6 +62,14 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for InPath<
         taken.map(|Path(taken)| Self(taken)).map_err(|error| {
             ApiError::not_found(format!("no resource has this path: {}", printable(&error.body_text(), 300)))
         })
+    }
+}
+
+impl<T> Deref for InPath<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
     }
 }
 
@@ -90,7 +100,7 @@ impl<T: JsonBody + Send + 'static> FromRequest<App> for Sent<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
-        let most = T::bounds(&app.limits);
+        let most = T::bounds();
         let (bytes, room) = json_bytes(request, app, most).await?;
         if bytes.len() <= SMALL_BYTES {
             return read(bytes, most).map(|value| Self(value, room));
@@ -129,7 +139,7 @@ impl FromRequest<App> for SentPipeline {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
-        let most = JsonBounds::of_bytes(app.limits.document_bytes);
+        let most = JsonBounds::of_bytes(DOCUMENT_BYTES);
         let (bytes, room) = json_bytes(request, app, most).await?;
         Ok(Self(bytes, room))
     }
@@ -148,7 +158,7 @@ impl FromRequest<App> for SentModule {
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
         require_content_type(&parts.headers, &["application/wasm", "application/octet-stream"])?;
-        let pace = BodyPace::within(&app.limits, MODULE_BYTES_PER_S);
+        let pace = BodyPace::at_least(MODULE_BYTES_PER_S);
         BodyPieces::new(
             &parts.headers,
             body,
@@ -168,7 +178,7 @@ impl Input for SentModule {
 
 async fn json_bytes(request: Request, app: &App, most: JsonBounds) -> ApiResult<(Bytes, HeldAmount)> {
     let (parts, body) = request.into_parts();
-    let pace = BodyPace::within(&app.limits, JSON_BYTES_PER_S);
+    let pace = BodyPace::at_least(JSON_BYTES_PER_S);
     let pieces = BodyPieces::new(&parts.headers, body, most.bytes as u64, "the document", pace)?;
     let (bytes, room) = pieces.whole_json(app.rooms.part(&client(&parts.extensions)), most.nodes).await?;
     if !bytes.is_empty() {

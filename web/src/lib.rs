@@ -7,6 +7,7 @@ mod app;
 mod body;
 mod connections;
 mod extract;
+mod limits;
 mod metrics;
 mod openapi;
 mod pages;
@@ -17,9 +18,10 @@ mod settings;
 
 pub use access::{NamedToken, OperatorToken, Role, TokenError, TokenFile};
 pub use connections::{Server, TlsError, TlsFiles};
+pub use limits::{ANSWER_BYTES, HELD_BYTES};
 pub use pages::{ReportPageError, report_page};
 pub use problem::{DocumentFault, Problem};
-pub use settings::{ServeError, ServeLimits, ServeSettings};
+pub use settings::{ServeError, ServeSettings};
 
 #[cfg(test)]
 mod tests {

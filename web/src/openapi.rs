@@ -45,7 +45,6 @@ pub(crate) trait Input {
     fn describe(_: &mut Operation<'_>) {}
 }
 
-/// Response type of a handler.
 pub(crate) trait Output {
     fn describe(_: &mut Operation<'_>) {}
 }
@@ -69,7 +68,7 @@ impl ApiRouter {
 
     /// Adds an operation, e.g. `GET /runs`. Its id is the name of the handler. `GET` requires the role `read`, `POST` the role
     /// `run`, and every other method the role `admin`.
-    pub(crate) fn route<H, T, A>(&mut self, place: &str, summary: &str, handler: H) -> Operation<'_>
+    pub(crate) fn route<H, T, A>(&mut self, place: &str, handler: H) -> Operation<'_>
     where
         H: Handler<T, App> + Described<A>,
         T: 'static,
@@ -79,17 +78,11 @@ impl ApiRouter {
             Some(("POST", _)) => Role::Run,
             _ => Role::Admin,
         };
-        self.route_for(Some(role), place, summary, handler)
+        self.route_for(Some(role), place, handler)
     }
 
     /// Adds an operation that requires at least this role; `None` also admits clients without a token.
-    pub(crate) fn route_for<H, T, A>(
-        &mut self,
-        role: Option<Role>,
-        place: &str,
-        summary: &str,
-        handler: H,
-    ) -> Operation<'_>
+    pub(crate) fn route_for<H, T, A>(&mut self, role: Option<Role>, place: &str, handler: H) -> Operation<'_>
     where
         H: Handler<T, App> + Described<A>,
         T: 'static,
@@ -99,7 +92,7 @@ impl ApiRouter {
         // The format of `type_name` is not guaranteed; a change of it would show up as a difference in the committed document.
         let id = type_name::<H>().rsplit("::").next().expect("a path has a last part");
         let fields = &mut self.paths[&path][method.to_ascii_lowercase()];
-        *fields = json!({ "tags": [self.tag], "summary": summary, "operationId": id, "responses": {} });
+        *fields = json!({ "tags": [self.tag], "summary": "", "operationId": id, "responses": {} });
         match role {
             Some(role) => fields["x-role"] = role.name().into(),
             None => fields["security"] = json!([{}]),
@@ -144,12 +137,16 @@ impl ApiRouter {
 }
 
 impl Operation<'_> {
+    pub(crate) fn summary(&mut self, text: &str) -> &mut Self {
+        self.fields["summary"] = text.into();
+        self
+    }
+
     pub(crate) fn description(&mut self, text: &str) -> &mut Self {
         self.fields["description"] = text.into();
         self
     }
 
-    /// Adds a JSON response.
     pub(crate) fn answer<T: JsonSchema>(&mut self, status: u16) -> &mut Self {
         let schema = self.schemas.subschema_for::<T>();
         let description = self.about(schema.as_value());

@@ -43,6 +43,11 @@ pub(crate) struct ApiError {
 }
 
 pub(crate) type ApiResult<T> = Result<T, ApiError>;
+pub(crate) type JsonResult<T> = ApiResult<Json<T>>;
+
+pub(crate) fn refuse<T>(kind: ProblemKind, detail: impl Into<String>) -> ApiResult<T> {
+    Err(ApiError::new(kind, detail))
+}
 
 /// Kind of problem: the status of its responses, and the path that identifies it.
 #[derive(Clone, Copy, Debug)]
@@ -131,42 +136,30 @@ impl ApiError {
 
 impl From<RunsError> for ApiError {
     fn from(error: RunsError) -> Self {
-        let detail = error.to_string();
-        match error {
-            RunsError::Invalid(faults) => Self::invalid_document(&faults),
-            RunsError::NotFound { .. } => Self::not_found(detail),
-            RunsError::Refused(_) => Self::new(ProblemKind::REFUSED, detail),
-            RunsError::TooLarge { .. } => Self::new(ProblemKind::TOO_LARGE, detail),
-            RunsError::Conflict(_) => Self::new(ProblemKind::IN_USE, detail),
-            RunsError::NotOwner { .. } => Self::new(ProblemKind::NOT_OWNER, detail),
-            RunsError::Differs(_) => Self::new(ProblemKind::RUN_DIFFERS, detail),
-            RunsError::KeyReused => Self::new(ProblemKind::KEY_USED_OTHERWISE, detail),
-            RunsError::QueueFull { .. } => {
-                Self { retry_after_s: Some(30), ..Self::new(ProblemKind::QUEUE_FULL, detail) }
-            }
-            RunsError::Quota(_) => Self { retry_after_s: Some(30), ..Self::new(ProblemKind::QUOTA, detail) },
-            RunsError::DiskFull { .. } => Self::new(ProblemKind::DISK_FULL, detail),
-            RunsError::Busy(_) => Self::busy(detail, 5),
-            RunsError::Closed => Self::busy(detail, 10),
-            RunsError::Storage(..) => {
-                log(&error);
-                Self::new(ProblemKind::STORE_FAILED, detail)
-            }
-            RunsError::History(HistoryError::Defect) => {
-                log(&error);
-                Self::new(ProblemKind::DEFECT, detail)
-            }
-            RunsError::History(_) | RunsError::File { .. } => {
-                log(&error);
-                Self::new(ProblemKind::STORAGE_FAILED, detail)
-            }
+        let (kind, retry_after_s) = match &error {
+            RunsError::Invalid(faults) => return Self::invalid_document(faults),
+            RunsError::NotFound { .. } => (ProblemKind::NOT_FOUND, None),
+            RunsError::Refused(_) => (ProblemKind::REFUSED, None),
+            RunsError::TooLarge { .. } => (ProblemKind::TOO_LARGE, None),
+            RunsError::Conflict(_) => (ProblemKind::IN_USE, None),
+            RunsError::NotOwner { .. } => (ProblemKind::NOT_OWNER, None),
+            RunsError::Differs(_) => (ProblemKind::RUN_DIFFERS, None),
+            RunsError::KeyReused => (ProblemKind::KEY_USED_OTHERWISE, None),
+            RunsError::QueueFull { .. } => (ProblemKind::QUEUE_FULL, Some(30)),
+            RunsError::Quota(_) => (ProblemKind::QUOTA, Some(30)),
+            RunsError::DiskFull { .. } => (ProblemKind::DISK_FULL, None),
+            RunsError::Busy(_) => (ProblemKind::BUSY, Some(5)),
+            RunsError::Closed => (ProblemKind::BUSY, Some(10)),
+            RunsError::Storage(..) => (ProblemKind::STORE_FAILED, None),
+            RunsError::History(HistoryError::Defect) => (ProblemKind::DEFECT, None),
+            RunsError::History(_) | RunsError::File { .. } => (ProblemKind::STORAGE_FAILED, None),
+        };
+        if matches!(error, RunsError::Storage(..) | RunsError::History(_) | RunsError::File { .. }) {
+            // The response does not contain the causes.
+            tracing::error!(error = with_causes(&error), "a request failed");
         }
+        Self { retry_after_s, ..Self::new(kind, error.to_string()) }
     }
-}
-
-/// Logs an error with its causes, which the response does not contain.
-fn log(error: &dyn std::error::Error) {
-    tracing::error!(error = with_causes(error), "a request failed");
 }
 
 impl From<&SpecFault> for DocumentFault {

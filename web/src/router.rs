@@ -18,25 +18,18 @@ use tower_http::trace::TraceLayer;
 use crate::access::{RequestGuard, guard_request};
 use crate::answer::{JSON, hold_answer};
 use crate::app::{App, ServerStart};
+use crate::limits::{ANSWER_BYTES, EVENT_STREAMS, HELD_BYTES};
 use crate::problem::{ApiError, ProblemKind};
-use crate::settings::ServeSettings;
 use crate::{api, metrics, pages};
 
-pub(crate) fn router(
-    settings: &ServeSettings,
-    runs: Runs,
-    guard: Arc<RequestGuard>,
-    ending: CancellationToken,
-) -> Router {
-    let limits = settings.limits;
+pub(crate) fn router(runs: Runs, guard: Arc<RequestGuard>, ending: CancellationToken) -> Router {
     // The events that the server keeps for its streams are part of the budget, too.
-    let answers = runs.shared(limits.answer_bytes.saturating_sub(MAX_EVENT_BYTES) as u64);
+    let answers = runs.shared(ANSWER_BYTES - MAX_EVENT_BYTES as u64);
     let app = App {
         runs: runs.clone(),
         guard: guard.clone(),
-        limits,
-        streams: runs.shared(limits.event_streams as u64),
-        rooms: runs.shared(limits.held_bytes as u64),
+        streams: runs.shared(EVENT_STREAMS),
+        rooms: runs.shared(HELD_BYTES),
         answers: answers.clone(),
         ending,
         started: ServerStart { at: SystemTime::now(), tick: Instant::now() },

@@ -4,10 +4,8 @@ use penstock_engine::memory::process_limit_bytes;
 use penstock_pipeline::memory::{guests, settings_mib, tasks_mib};
 use penstock_types::config::RunBounds;
 use penstock_types::fault::{Pointer, SpecFault};
-use penstock_types::plan::{Plan, StageKind, StagePlan};
+use penstock_types::plan::{Plan, StageKind, StagePlan, WasmPlan};
 use penstock_types::text::printable;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use crate::fair::{Amounts, ClientId, Shares};
 
@@ -16,22 +14,16 @@ use crate::fair::{Amounts, ClientId, Shares};
 pub(crate) const RUN_MIB: u64 = 64;
 
 /// Resources that all runs together may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// Number of worker threads.
     pub threads: u32,
-    /// Total memory, in MiB.
     pub memory_mib: u64,
     /// Maximum number of module instances at a time. Each reserves 12 GiB of address space, but not of memory.
     pub instances: u32,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cost {
-    pub(crate) threads: u32,
-    pub(crate) memory_mib: u64,
-    pub(crate) instances: u32,
-}
+/// Part of the budget that a run takes.
+pub(crate) type Cost = Budget;
 
 impl Budget {
     /// Derives the budget from the cores that this process may use and from three quarters of the memory.
@@ -43,12 +35,6 @@ impl Budget {
         }
     }
 
-    pub(crate) fn amounts(&self) -> Amounts<3> {
-        [self.threads.into(), self.memory_mib, self.instances.into()]
-    }
-}
-
-impl Cost {
     /// Computes the cost of a run of `plan` with assets of `assets_mib` MiB.
     pub(crate) fn of(plan: &Plan, assets_mib: u64) -> Self {
         let threads = plan.threads.unwrap_or_else(penstock_pipeline::cores).max(1);
@@ -60,7 +46,6 @@ impl Cost {
         }
     }
 
-    /// Returns the larger of both costs for each resource.
     pub(crate) fn most(self, other: Self) -> Self {
         Self {
             threads: self.threads.max(other.threads),
@@ -72,6 +57,14 @@ impl Cost {
     pub(crate) fn amounts(self) -> Amounts<3> {
         [self.threads.into(), self.memory_mib, self.instances.into()]
     }
+}
+
+/// Stages that run a module, with their settings.
+pub(crate) fn wasm_stages(plan: &Plan) -> impl Iterator<Item = (&StagePlan, &WasmPlan)> {
+    plan.stages.iter().filter_map(|stage| match &stage.kind {
+        StageKind::Wasm(wasm) => Some((stage, wasm)),
+        _ => None,
+    })
 }
 
 /// Checks the stages of a plan against the bounds that the operator sets for a run.
@@ -88,8 +81,7 @@ pub(crate) fn check_bounds(plan: &Plan, bounds: &RunBounds) -> Vec<SpecFault> {
             ),
         ));
     }
-    for stage in &plan.stages {
-        let StageKind::Wasm(wasm) = &stage.kind else { continue };
+    for (stage, wasm) in wasm_stages(plan) {
         let place = &stage.place;
         let mut check = |field: &str, found: u128, most: u32, bound: &str| {
             if found > u128::from(most) {
@@ -110,11 +102,8 @@ pub(crate) fn check_bounds(plan: &Plan, bounds: &RunBounds) -> Vec<SpecFault> {
     faults
 }
 
-/// Checks the total size of assets.
 pub(crate) fn check_assets(plan: &Plan, assets_mib: u64, bounds: &RunBounds) -> Option<SpecFault> {
-    let has_assets =
-        |stage: &StagePlan| matches!(&stage.kind, StageKind::Wasm(wasm) if !wasm.assets.is_empty());
-    let stage = plan.stages.iter().find(|stage| has_assets(stage))?;
+    let (stage, _) = wasm_stages(plan).find(|(_, wasm)| !wasm.assets.is_empty())?;
     (assets_mib > u64::from(bounds.assets_mib.get())).then(|| {
         SpecFault::new(
             stage.place.key("assets"),

@@ -26,7 +26,7 @@ use crate::runs::{Runs, apart};
 const STOP: Duration = Duration::from_secs(3);
 
 /// Progress of the storage benchmark that the server is running, or else of the last one.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BenchmarkProgress {
     /// Id of this execution of the benchmark; the stored report has another id (`benchmark`).
     pub id: String,
@@ -55,10 +55,11 @@ pub struct BenchmarkProgress {
 }
 
 /// State of a benchmark that the server runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum BenchmarkState {
     /// Running: the benchmark lists objects, reads their sizes, or measures loads.
+    #[default]
     Running,
     /// Completed: all loads were measured.
     Completed,
@@ -78,7 +79,7 @@ pub(crate) struct Benching(Mutex<Option<Slot>>);
 #[derive(Debug)]
 struct Slot {
     live: Arc<LiveBenchmark>,
-    thread: Option<JoinHandle<()>>,
+    thread: JoinHandle<()>,
 }
 
 /// State of a benchmark that its thread shares with requests.
@@ -96,15 +97,16 @@ impl Runs {
         request: StartBenchmark,
         pack: PackReport,
     ) -> Result<BenchmarkProgress, RunsError> {
-        let store = self.allowed_stores().get(&request.store);
-        let store = store.ok_or_else(|| RunsError::not_found("store", &request.store))?;
+        let store = self.store(&request.store)?;
         let request = request.completed(self.settings().budget.threads);
         let mut faults = request.faults(self.settings().budget.threads, store.reads().get());
-        let spec = request.spec().unwrap_or_else(|found| {
-            faults.extend(found);
-            None
-        });
-        let Some(spec) = spec.filter(|_| faults.is_empty()) else { return Err(RunsError::invalid(faults)) };
+        let spec = match request.spec() {
+            Ok(spec) if faults.is_empty() => spec,
+            found => {
+                faults.extend(found.err().into_iter().flatten());
+                return Err(RunsError::invalid(faults));
+            }
+        };
         let busy = || RunsError::Busy("a benchmark is running; try again when it has ended".to_owned());
         let place = self.0.permits.benchmarks.try_take(self.client()).map_err(|_| busy())?;
         let part = self.take(request.cost(), "the benchmark").await?;
@@ -123,14 +125,10 @@ impl Runs {
             name: spec.name.to_string(),
             store: request.store.clone(),
             started_at: now(),
-            elapsed_s: 0.0,
             max_s: most.as_secs_f64(),
-            state: BenchmarkState::Running,
             step: "listing objects".to_owned(),
-            loads_done: 0,
             loads: u32::try_from(request.modes.len() * request.workers.len()).unwrap_or(u32::MAX),
-            error: None,
-            benchmark: None,
+            ..BenchmarkProgress::default()
         });
         let live = Arc::new(LiveBenchmark { started: Instant::now(), cancel: Cancel::default(), progress });
         let job = Job {
@@ -149,9 +147,9 @@ impl Runs {
             .spawn(move || job.run(most))
             .map_err(|error| RunsError::Busy(format!("cannot start a thread for the benchmark: {error}")))?;
         let told = live.progress();
-        let before = self.0.benching.lock().replace(Slot { live, thread: Some(thread) });
+        let before = self.0.benching.lock().replace(Slot { live, thread });
         // The previous benchmark has released its permit, so its thread is about to end.
-        if let Some(thread) = before.and_then(|slot| slot.thread) {
+        if let Some(Slot { thread, .. }) = before {
             apart(self, move || {
                 joined(thread);
                 Ok(())
@@ -215,9 +213,7 @@ impl Benching {
     pub(crate) fn end(&self) {
         let Some(Slot { live, thread }) = self.lock().take() else { return };
         live.cancel.cancel();
-        if let Some(thread) = thread {
-            joined(thread);
-        }
+        joined(thread);
     }
 }
 

@@ -1,16 +1,20 @@
 //! Stored reports of benchmarks, which ran on other machines and were uploaded.
 
-use rusqlite::Connection;
+use rusqlite::types::Value as Sql;
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::error::RunsError;
-use crate::history::benchmarks::{self, MAX_BENCHMARK_BYTES, Packed};
-use crate::history::{freeing, now};
+use crate::history::{HistoryError, NO_FIGURE, PageQuery, compress, decompress, first, freeing, now};
 use crate::queries::{after, page};
 use crate::runs::{Runs, apart, turn};
-use crate::wire::{BenchmarkQuery, KeptBenchmark, Page, PushedBenchmark};
+use crate::wire::{BenchmarkColumn, BenchmarkQuery, KeptBenchmark, Page, PushedBenchmark, limit};
 
+/// Maximum number of stored reports; a further report replaces the oldest.
+pub const MAX_BENCHMARKS: u32 = 1_000;
+/// Maximum size of a report, in bytes.
+pub const MAX_BENCHMARK_BYTES: usize = 16 << 20;
 /// Maximum size of a summary, in bytes: a page of a list has up to 200 summaries.
 const MAX_SUMMARY_BYTES: usize = 32 << 10;
 
@@ -26,23 +30,19 @@ impl Runs {
             let limit_bytes = MAX_BENCHMARK_BYTES as u64;
             return Err(RunsError::TooLarge { what: "the report of a benchmark", limit_bytes });
         }
-        if summary.to_string().len() > MAX_SUMMARY_BYTES {
-            return Err(RunsError::Refused(format!(
-                "the summary of a benchmark may be at most {MAX_SUMMARY_BYTES} bytes long"
-            )));
-        }
+        RunsError::refuse_unless(summary.to_string().len() <= MAX_SUMMARY_BYTES, || {
+            format!("the summary of a benchmark may be at most {MAX_SUMMARY_BYTES} bytes long")
+        })?;
         let turn = turn(&self.0.permits.checks, self.client(), "checks of documents").await?;
-        let pack = move || {
+        let packed = apart(self, move || {
             let _turn = turn;
-            Ok(Packed::new(Sha256::digest(&report).into(), &report))
-        };
-        let packed = apart(self, pack).await?;
-        let bytes = packed.bytes();
+            Ok(Packed { digest: Sha256::digest(&report).into(), report: compress(&report) })
+        });
+        let packed = packed.await?;
+        let bytes = packed.report.len() as u64;
         self.0.workshop.take_room(bytes)?;
         let benchmark = KeptBenchmark { id: uuid::Uuid::now_v7().to_string(), kept_at: now(), summary };
-        let write = move |transaction: &rusqlite::Transaction<'_>| {
-            benchmarks::insert(transaction, benchmark, &packed)
-        };
+        let write = move |transaction: &rusqlite::Transaction<'_>| insert(transaction, benchmark, &packed);
         let written = self.history().write(write).await;
         if !written.as_ref().is_ok_and(|(_, is_new)| *is_new) {
             self.0.workshop.disk.give_back(bytes);
@@ -53,34 +53,136 @@ impl Runs {
 
     /// Lists a page of benchmarks, newest first. A cursor stays valid when benchmarks are added.
     pub async fn benchmarks(&self, query: BenchmarkQuery) -> Result<Page<KeptBenchmark>, RunsError> {
-        let after: Option<benchmarks::Place> = after(query.cursor.as_ref())?;
-        let found =
-            self.history().read(move |connection| benchmarks::list(connection, &query, after)).await?;
+        let after: Option<Place> = after(query.cursor.as_ref())?;
+        let found = self.history().read(move |connection| list(connection, &query, after)).await?;
         let Page { items, next } = page(found, |(place, _)| place.clone());
         Ok(Page { items: items.into_iter().map(|(_, benchmark)| benchmark).collect(), next })
     }
 
-    /// Returns one benchmark in the form in which lists show it.
     pub async fn benchmark(&self, id: &str) -> Result<KeptBenchmark, RunsError> {
         let own = id.to_owned();
-        let found = self.history().read(move |connection: &Connection| benchmarks::find(connection, &own));
+        let found = self.history().read(move |connection: &Connection| find(connection, &own));
         found.await?.ok_or_else(|| RunsError::not_found("benchmark", id))
     }
 
-    /// Returns the bytes of the report of a benchmark, as they were stored.
     pub async fn benchmark_report(&self, id: &str) -> Result<Vec<u8>, RunsError> {
         let own = id.to_owned();
-        let found = self.history().read(move |connection: &Connection| benchmarks::report(connection, &own));
+        let found = self.history().read(move |connection: &Connection| report(connection, &own));
         found.await?.ok_or_else(|| RunsError::not_found("benchmark", id))
     }
 
     pub async fn delete_benchmark(&self, id: &str) -> Result<(), RunsError> {
         let own = id.to_owned();
-        let write = move |transaction: &rusqlite::Transaction<'_>| {
-            freeing(transaction, || benchmarks::remove(transaction, &own))
-        };
+        let write =
+            move |transaction: &rusqlite::Transaction<'_>| freeing(transaction, || remove(transaction, &own));
         let (is_removed, freed) = self.history().write(write).await?;
         self.0.workshop.disk.give_back(freed);
         if is_removed { Ok(()) } else { Err(RunsError::not_found("benchmark", id)) }
     }
+}
+
+/// Compressed report to store in the table.
+#[derive(Debug)]
+struct Packed {
+    /// SHA-256 of the report.
+    digest: [u8; 32],
+    report: Vec<u8>,
+}
+
+/// Stores a report, and removes the oldest if there are too many. If the same report is already stored, returns the stored
+/// benchmark and `false`.
+fn insert(
+    transaction: &Transaction<'_>,
+    benchmark: KeptBenchmark,
+    packed: &Packed,
+) -> Result<(KeptBenchmark, bool), HistoryError> {
+    let known = transaction
+        .query_row(
+            "SELECT number, id, kept_at, summary FROM benchmarks WHERE digest = ?1",
+            [packed.digest],
+            read,
+        )
+        .optional()?;
+    if let Some(known) = known {
+        return Ok((known?.1, false));
+    }
+    transaction.execute(
+        "INSERT INTO benchmarks (id, kept_at, digest, summary, report) VALUES (?1, ?2, ?3, ?4, ?5)",
+        params![benchmark.id, benchmark.kept_at, packed.digest, benchmark.summary.to_string(), packed.report],
+    )?;
+    transaction.execute(
+        "DELETE FROM benchmarks WHERE number <= \
+         (SELECT number FROM benchmarks ORDER BY number DESC LIMIT 1 OFFSET ?1)",
+        [MAX_BENCHMARKS],
+    )?;
+    Ok((benchmark, true))
+}
+
+/// Position of a benchmark in a sorted list: the value in the column by which the list is sorted, and the number of the
+/// benchmark.
+type Place = (Value, i64);
+
+/// Lists the benchmarks of a page with their positions; also returns true if there are more. `after` is the position of the last
+/// benchmark of the previous page.
+fn list(
+    connection: &Connection,
+    query: &BenchmarkQuery,
+    after: Option<Place>,
+) -> Result<(Vec<(Place, KeptBenchmark)>, bool), HistoryError> {
+    let column = column(query.sort.by);
+    let after = after.map(|(last, number)| (last, number.into()));
+    let (page, order) = PageQuery::default().sorted((&column, "number"), query.sort.is_descending, after);
+    let columns = format!("number, id, kept_at, summary, {column} AS place FROM benchmarks");
+    page.read(connection, ("benchmark", &columns, &order), limit(query.limit), |row| {
+        let place = match row.get("place")? {
+            Sql::Text(text) => text.into(),
+            Sql::Integer(number) => number.into(),
+            Sql::Real(number) => number.into(),
+            Sql::Null | Sql::Blob(_) => Value::Null,
+        };
+        Ok(read(row)?.map(|(number, benchmark)| ((place, number), benchmark)))
+    })
+}
+
+/// SQL expression of a column. `penstock_web` writes the summaries; a summary that lacks the member is sorted among the smallest
+/// values.
+fn column(by: BenchmarkColumn) -> String {
+    let text = |member: &str| format!("coalesce(json_extract(summary, '$.{member}'), '')");
+    let figure = |member: &str| format!("coalesce(json_extract(summary, '$.{member}'), {NO_FIGURE})");
+    match by {
+        BenchmarkColumn::KeptAt => "number".to_owned(),
+        BenchmarkColumn::Name => text("name"),
+        BenchmarkColumn::State => text("state"),
+        BenchmarkColumn::Store => text("store"),
+        BenchmarkColumn::StartedAt => text("started_at"),
+        BenchmarkColumn::Objects => figure("objects"),
+        BenchmarkColumn::ItemsPerS => figure("fastest.items_per_s"),
+        BenchmarkColumn::ElapsedS => figure("elapsed_s"),
+    }
+}
+
+/// Returns a benchmark in the form in which lists show it; `None` if there is no such benchmark.
+fn find(connection: &Connection, id: &str) -> Result<Option<KeptBenchmark>, HistoryError> {
+    let query = "SELECT number, id, kept_at, summary FROM benchmarks WHERE id = ?1";
+    let found = connection.query_row(query, [id], read).optional()?.transpose()?;
+    Ok(found.map(|(_, benchmark)| benchmark))
+}
+
+fn report(connection: &Connection, id: &str) -> Result<Option<Vec<u8>>, HistoryError> {
+    let packed: Option<Vec<u8>> = first(connection, "SELECT report FROM benchmarks WHERE id = ?1", [id])?;
+    let damaged = |why| HistoryError::Damaged(format!("the report of a benchmark cannot be read: {why}"));
+    packed.map(|packed| decompress(&packed, MAX_BENCHMARK_BYTES).map_err(damaged)).transpose()
+}
+
+/// Removes a benchmark; returns false if there is no such benchmark.
+fn remove(transaction: &Transaction<'_>, id: &str) -> Result<bool, HistoryError> {
+    Ok(transaction.execute("DELETE FROM benchmarks WHERE id = ?1", [id])? > 0)
+}
+
+/// Reads the columns `number`, `id`, `kept_at` and `summary`. The inner error reports damaged content.
+fn read(row: &Row<'_>) -> rusqlite::Result<Result<(i64, KeptBenchmark), HistoryError>> {
+    let (number, id, kept_at) = (row.get(0)?, row.get(1)?, row.get(2)?);
+    let summary: String = row.get(3)?;
+    let summary = serde_json::from_str(&summary).map_err(HistoryError::from);
+    Ok(summary.map(|summary| (number, KeptBenchmark { id, kept_at, summary })))
 }

@@ -7,6 +7,8 @@ use futures::StreamExt;
 use penstock_pipeline::StdModule;
 use penstock_storage::{BoundedStore, StoreError, check_prefix};
 use penstock_types::spec::Name;
+use penstock_types::text::shown;
+use rusqlite::{Connection, Transaction};
 use tokio::time::{Instant, timeout};
 
 use crate::error::RunsError;
@@ -27,10 +29,9 @@ const KEYS: u32 = 100;
 const LISTING: Duration = Duration::from_secs(30);
 
 impl Runs {
-    /// Lists a page of modules, by name.
     pub async fn modules(&self, query: ModuleQuery) -> Result<Page<ModuleSummary>, RunsError> {
         let after: String = after(query.cursor.as_ref())?.unwrap_or_default();
-        let read = move |connection: &rusqlite::Connection| {
+        let read = move |connection: &Connection| {
             let names = modules::names(connection, query.text.as_deref(), &after, limit(query.limit))?;
             let Page { items: names, next } = page(names, String::clone);
             let mut items = Vec::with_capacity(names.len());
@@ -52,10 +53,9 @@ impl Runs {
         self.history().read(read).await
     }
 
-    /// Returns a module with a page of its versions.
     pub async fn module(&self, name: &str, query: VersionQuery) -> Result<ModuleDetail, RunsError> {
         let (name, before) = (name.to_owned(), after(query.cursor.as_ref())?);
-        let read = move |connection: &rusqlite::Connection| {
+        let read = move |connection: &Connection| {
             let found = modules::versions(connection, &name, before, limit(query.limit))?;
             let Page { items: versions, next } = page(found, |last| last.version);
             if versions.is_empty() && before.is_none() {
@@ -70,7 +70,7 @@ impl Runs {
     /// Returns a version of a module: by number, by alias, or the `latest`.
     pub async fn module_version(&self, name: &str, version: &str) -> Result<ModuleVersion, RunsError> {
         let (own, wanted) = (name.to_owned(), version.to_owned());
-        let read = move |connection: &rusqlite::Connection| {
+        let read = move |connection: &Connection| {
             let Some(found) = modules::version_of(connection, &own, &wanted)? else { return Ok(None) };
             modules::find(connection, &own, found)
         };
@@ -78,7 +78,6 @@ impl Runs {
         found.ok_or_else(|| RunsError::not_found("module", &format!("{name}@{version}")))
     }
 
-    /// Opens the bytes of a version.
     pub async fn module_file(&self, name: &str, version: &str) -> Result<ModuleFile, RunsError> {
         let found = self.module_version(name, version).await?;
         let (digest, size_bytes) = (found.report.digest, found.report.size_bytes);
@@ -129,20 +128,17 @@ impl Runs {
         check_alias(alias)?;
         check_uploaded(name)?;
         let (own, alias) = (name.to_owned(), alias.to_owned());
-        let write = move |transaction: &rusqlite::Transaction<'_>| {
-            modules::set_alias(transaction, &own, &alias, version)
-        };
+        let write =
+            move |transaction: &Transaction<'_>| modules::set_alias(transaction, &own, &alias, version);
         match self.history().write(write).await? {
             true => self.module(name, VersionQuery::default()).await,
             false => Err(RunsError::not_found("module", &format!("{name}@{version}"))),
         }
     }
 
-    /// Removes an alias; the version stays.
     pub async fn remove_alias(&self, name: &str, alias: &str) -> Result<(), RunsError> {
         let (own, wanted) = (name.to_owned(), alias.to_owned());
-        let write =
-            move |transaction: &rusqlite::Transaction<'_>| modules::remove_alias(transaction, &own, &wanted);
+        let write = move |transaction: &Transaction<'_>| modules::remove_alias(transaction, &own, &wanted);
         match self.history().write(write).await? {
             true => Ok(()),
             false => Err(RunsError::not_found("alias", alias)),
@@ -161,7 +157,6 @@ impl Runs {
         stores.names().into_iter().filter_map(summary).collect()
     }
 
-    /// Lists the first keys of a store that start with a prefix.
     pub async fn store_keys(
         &self,
         store: &str,
@@ -169,8 +164,7 @@ impl Runs {
         limit: Option<u32>,
     ) -> Result<StoreKeys, RunsError> {
         let most = limit.unwrap_or(KEYS).clamp(1, MAX_KEYS) as usize;
-        let found = self.allowed_stores().get(store);
-        let found = found.ok_or_else(|| RunsError::not_found("store", store))?;
+        let found = self.store(store)?;
         check_prefix(prefix)
             .map_err(|reason| RunsError::Refused(format!("the prefix is invalid: {reason}")))?;
         let late = |_| {
@@ -184,20 +178,17 @@ impl Runs {
 async fn first_keys(store: &BoundedStore, prefix: &str, most: usize) -> Result<StoreKeys, RunsError> {
     let start = Instant::now();
     let mut pages = store.list(prefix);
-    let mut keys = StoreKeys { items: Vec::new(), more: false, elapsed_s: 0.0 };
-    while let Some(page) = pages.next().await {
-        let page = page.map_err(storage)?;
-        for key in page.iter() {
-            if keys.items.len() == most {
-                keys.more = true;
-                keys.elapsed_s = start.elapsed().as_secs_f64();
-                return Ok(keys);
-            }
-            keys.items.push(key.to_owned());
-        }
+    let mut items: Vec<String> = Vec::new();
+    // One key more than is wanted shows that there are more.
+    while items.len() <= most
+        && let Some(page) = pages.next().await
+    {
+        let left = most + 1 - items.len();
+        items.extend(page.map_err(storage)?.iter().take(left).map(ToOwned::to_owned));
     }
-    keys.elapsed_s = start.elapsed().as_secs_f64();
-    Ok(keys)
+    let more = items.len() > most;
+    items.truncate(most);
+    Ok(StoreKeys { items, more, elapsed_s: start.elapsed().as_secs_f64() })
 }
 
 /// Converts the error of a store into an error for the client. A missing or invalid key is an error of the request.
@@ -219,11 +210,10 @@ fn check_uploaded(name: &str) -> Result<(), RunsError> {
 
 pub(crate) fn check_alias(alias: &str) -> Result<(), RunsError> {
     let is_name = Name::new(alias).is_some() && !alias.bytes().all(|byte| byte.is_ascii_digit());
-    if is_name && alias != LATEST {
-        return Ok(());
-    }
-    Err(RunsError::Refused(format!(
-        "`{}` is not a valid alias: an alias has 1 to 128 letters, digits, `.`, `_` or `-`, starts with a letter or a digit, and is neither a number nor `latest`",
-        penstock_types::text::printable(alias, 200)
-    )))
+    RunsError::refuse_unless(is_name && alias != LATEST, || {
+        format!(
+            "`{}` is not a valid alias: an alias has 1 to 128 letters, digits, `.`, `_` or `-`, starts with a letter or a digit, and is neither a number nor `latest`",
+            shown(alias)
+        )
+    })
 }

@@ -3,9 +3,10 @@ use std::sync::mpsc::TrySendError;
 
 use penstock_storage::StoreError;
 use penstock_types::fault::{FaultKind, SpecFault};
+use penstock_types::text::shown;
 use penstock_wasm::SandboxError;
 
-use crate::history::{HistoryError, HistoryOpenError};
+use crate::history::{HistoryError, VERSION};
 
 /// Error of a request. The message is safe to show to clients: only its causes contain paths and addresses.
 #[derive(Debug, thiserror::Error)]
@@ -20,13 +21,11 @@ pub enum RunsError {
     TooLarge { what: &'static str, limit_bytes: u64 },
     #[error("{0}")]
     Conflict(String),
-    /// The name of a module belongs to another token.
     #[error(
         "the module name `{name}` belongs to the token `{owner}`; upload with this token or with the role `admin`, give the module another \
          name, or set `module_owners` to false in the server's configuration"
     )]
     NotOwner { name: String, owner: String },
-    /// Parts of a run that is to be resumed differ now.
     #[error("the run cannot be resumed: {}; use `force` to resume it nevertheless", .0.join(", "))]
     Differs(Vec<String>),
     #[error(
@@ -37,7 +36,6 @@ pub enum RunsError {
         "{most} runs are waiting, which is the limit (`limits.runs.queued`); try again when one of them has started"
     )]
     QueueFull { most: u64 },
-    /// A client has reached one of its quotas.
     #[error("{0}")]
     Quota(String),
     #[error(
@@ -64,8 +62,22 @@ pub enum RunsError {
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error(transparent)]
-    History(#[from] HistoryOpenError),
+    #[error("the data directory `{}` is used by another server; stop that server, or use another directory", .0.display())]
+    InUse(PathBuf),
+    #[error(
+        "`{}` was written by a newer version of Penstock (its schema is {found}, this version supports {}); use the newer version, or \
+         another data directory",
+        .path.display(), VERSION
+    )]
+    Newer { path: PathBuf, found: i64 },
+    #[error("`{}` is a database of another program; use another data directory", .0.display())]
+    Foreign(PathBuf),
+    #[error("cannot use `{}`", .path.display())]
+    Database {
+        path: PathBuf,
+        #[source]
+        source: rusqlite::Error,
+    },
     #[error(transparent)]
     Sandbox(#[from] SandboxError),
     #[error("cannot use `{}` in the data directory", .path.display())]
@@ -108,6 +120,11 @@ impl RunsError {
         Self::Invalid(faults.into_iter().map(|fault| fault.hinted(hint)).collect())
     }
 
+    /// Refuses a request for the reason `why`, unless `is_allowed`.
+    pub(crate) fn refuse_unless(is_allowed: bool, why: impl FnOnce() -> String) -> Result<(), Self> {
+        if is_allowed { Ok(()) } else { Err(Self::Refused(why())) }
+    }
+
     /// Error for a request that did not get a permit in time.
     pub(crate) fn no_place(what: &str) -> Self {
         Self::Busy(format!(
@@ -116,10 +133,7 @@ impl RunsError {
     }
 
     pub(crate) fn not_found(what: &'static str, name: &str) -> Self {
-        Self::NotFound {
-            what,
-            name: penstock_types::text::printable(name, penstock_types::text::MAX_SHOWN_KEY),
-        }
+        Self::NotFound { what, name: shown(name) }
     }
 }
 

@@ -30,9 +30,7 @@ pub(crate) struct Shares<const N: usize> {
 /// Number and sum of the allocations that one client holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held<const N: usize> {
-    /// Number of held allocations.
     pub(crate) parts: u64,
-    /// Sum of all held allocations, for each resource.
     pub(crate) amounts: Amounts<N>,
 }
 
@@ -151,7 +149,6 @@ impl<const N: usize> Shares<N> {
         }
     }
 
-    /// Releases an allocation of the client.
     pub(crate) fn give_back(&mut self, client: &ClientId, part: Amounts<N>) {
         let Some(own) = self.held.get_mut(client) else { return };
         own.parts -= 1;
@@ -179,6 +176,10 @@ impl<T, const N: usize> FairLine<T, N> {
 
     pub(crate) fn shares(&self) -> &Shares<N> {
         &self.shares
+    }
+
+    pub(crate) fn shares_mut(&mut self) -> &mut Shares<N> {
+        &mut self.shares
     }
 
     /// Adds an entry of a client. Among the entries of one client, the entry with the lowest `order` starts first.
@@ -242,7 +243,6 @@ impl<T, const N: usize> FairLine<T, N> {
         first.map(|(client, _, part)| (client, part))
     }
 
-    /// Returns true if an entry of the client waits.
     pub(crate) fn waits(&self, client: &ClientId) -> bool {
         self.lines.contains_key(client)
     }

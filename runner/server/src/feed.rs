@@ -52,9 +52,7 @@ pub enum Event {
 /// Event in the form in which readers get it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct SerializedEvent {
-    /// Name of the kind of event.
     pub name: &'static str,
-    /// Event as JSON.
     pub data: String,
 }
 
@@ -76,9 +74,13 @@ pub struct RunGap {
 
 /// Events of all runs. Cheap to clone.
 #[derive(Clone, Debug)]
-pub(crate) struct Feed {
-    shared: Arc<Shared>,
-    newest: Arc<watch::Sender<Newest>>,
+pub(crate) struct Feed(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    clock: MonotonicClock,
+    rings: Mutex<Rings>,
+    newest: watch::Sender<Newest>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,18 +89,11 @@ struct Newest {
     is_closed: bool,
 }
 
-#[derive(Debug)]
-struct Shared {
-    clock: MonotonicClock,
-    rings: Mutex<Rings>,
-}
-
 #[derive(Debug, Default)]
 struct Rings {
     last: u64,
     lists: Ring,
     runs: BTreeMap<RunId, Ring>,
-    /// Memory of all events, in bytes.
     bytes: usize,
     /// Highest event number among the runs whose events were all dropped.
     forgotten: u64,
@@ -107,7 +102,6 @@ struct Rings {
 #[derive(Debug, Default)]
 struct Ring {
     events: VecDeque<(u64, Tick, Arc<SerializedEvent>)>,
-    /// Memory of the events, in bytes.
     bytes: usize,
     /// Number of the last event that was dropped.
     lost: u64,
@@ -145,11 +139,10 @@ impl SerializedEvent {
 
 impl Feed {
     pub(crate) fn new() -> Self {
-        let shared = Shared { clock: MonotonicClock::start(), rings: Mutex::default() };
-        Self { shared: Arc::new(shared), newest: Arc::new(watch::Sender::default()) }
+        let (clock, rings) = (MonotonicClock::start(), Mutex::default());
+        Self(Arc::new(Shared { clock, rings, newest: watch::Sender::default() }))
     }
 
-    /// Number of the last event.
     pub(crate) fn last(&self) -> u64 {
         self.lock().last
     }
@@ -173,7 +166,7 @@ impl Feed {
     }
 
     pub(crate) fn close(&self) {
-        self.newest.send_modify(|newest| newest.is_closed = true);
+        self.0.newest.send_modify(|newest| newest.is_closed = true);
     }
 
     /// Creates a reader of events of lists and of `runs`, which begins after the event `since`. The reader returns the events in
@@ -185,23 +178,21 @@ impl Feed {
         let seen = since.filter(|since| *since <= last).unwrap_or(last);
         let first = first.iter().map(|event| (seen, Arc::new(SerializedEvent::from(event)))).collect();
         let watched = std::iter::once("".into()).chain(runs).map(|run| (run, 0)).collect();
-        Events { feed: self.clone(), newest: self.newest.subscribe(), watched, seen, first }
+        Events { feed: self.clone(), newest: self.0.newest.subscribe(), watched, seen, first }
     }
 
-    /// Adds an event of a run, or of the lists.
     fn push(&self, run: Option<&RunId>, event: &Event) {
-        let (now, event) = (self.shared.clock.now(), Arc::new(SerializedEvent::from(event)));
+        let (now, event) = (self.0.clock.now(), Arc::new(SerializedEvent::from(event)));
         let number = self.lock().push(run, now, event);
-        self.newest.send_modify(|newest| newest.number = newest.number.max(number));
+        self.0.newest.send_modify(|newest| newest.number = newest.number.max(number));
     }
 
     fn lock(&self) -> MutexGuard<'_, Rings> {
-        self.shared.rings.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Rings {
-    /// Adds an event; returns its number.
     fn push(&mut self, run: Option<&RunId>, now: Tick, event: Arc<SerializedEvent>) -> u64 {
         self.last += 1;
         let ring = match run {

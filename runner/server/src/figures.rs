@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use penstock_types::figures::{FigureWindow, LedgerMovement, RunFigures, RunTotals, WindowKind};
-use penstock_types::run::{QueueRecord, RunDetail, RunId, RunSnapshot, RunState, StageRecord, Window};
+use penstock_types::run::{QueueRecord, RunDetail, RunId, RunSnapshot, StageRecord, Window};
 use penstock_types::series::{Level, Row, Timed};
 use penstock_types::stats::per_second;
 use penstock_types::verdict::{self, PipelineShape, Verdict, VerdictKind};
@@ -49,9 +49,9 @@ impl Wanted {
     fn of(query: &FiguresQuery) -> Result<Self, RunsError> {
         let FiguresQuery { from_s, to_s, last_s } = *query;
         if let Some(last_s) = last_s {
-            if from_s.is_some() || to_s.is_some() {
-                return Err(RunsError::Refused("pass `last_s`, or `from_s` and `to_s`".to_owned()));
-            }
+            RunsError::refuse_unless(from_s.is_none() && to_s.is_none(), || {
+                "pass `last_s`, or `from_s` and `to_s`".to_owned()
+            })?;
             return Ok(Self::Last(nanos(last_s, "last_s")?));
         }
         if from_s.is_none() && to_s.is_none() {
@@ -59,9 +59,7 @@ impl Wanted {
         }
         let from = nanos(from_s.unwrap_or(0.0), "from_s")?;
         let to = to_s.map(|to| nanos(to, "to_s")).transpose()?.unwrap_or(u64::MAX);
-        if from >= to {
-            return Err(RunsError::Refused("`from_s` must be less than `to_s`".to_owned()));
-        }
+        RunsError::refuse_unless(from < to, || "`from_s` must be less than `to_s`".to_owned())?;
         Ok(Self::Range(from, to))
     }
 }
@@ -73,11 +71,10 @@ fn figures(
     layout: &Layout,
 ) -> Result<RunFigures, RunsError> {
     let RunDetail { summary, snapshot, .. } = detail;
-    let Some(snapshot) = snapshot else { return Ok(nothing(summary.id, summary.state)) };
-    let found = match measured(&snapshot, wanted, rows, layout)? {
-        Some(found) => found,
-        None => whole(&snapshot, layout),
+    let Some(snapshot) = snapshot else {
+        return Ok(RunFigures { run: summary.id, state: summary.state, ..RunFigures::default() });
     };
+    let found = measured(&snapshot, wanted, rows, layout)?.unwrap_or_else(|| whole(&snapshot, layout));
     let sink = found.queues.last().map(|queue| &queue.figures);
     let is_batched = match &layout.shape {
         Some(shape) => shape.delivers_batches(),
@@ -105,10 +102,7 @@ fn figures(
         window: found.window,
         samples: found.ledger.as_ref().map(|ledger| ledger.total.delivered),
         failed_samples: failed(&found.stages),
-        samples_per_s: found
-            .queues
-            .last()
-            .and_then(|sink| queue_samples_per_s.get(&sink.id).copied().flatten()),
+        samples_per_s: found.queues.last().and_then(|sink| queue_samples_per_s[&sink.id]),
         batches_per_s: qps.filter(|_| is_batched),
         consumer_waited: sink
             .filter(|sink| sink.num_items > 0 || sink.starved != Some(0.0))
@@ -119,26 +113,6 @@ fn figures(
         ledger: found.ledger,
         verdict: found.verdict,
     })
-}
-
-/// Figures of a run that has not started.
-fn nothing(run: RunId, state: RunState) -> RunFigures {
-    RunFigures {
-        run,
-        state,
-        total: RunTotals::default(),
-        window: FigureWindow { kind: WindowKind::Whole, from_s: 0.0, to_s: 0.0 },
-        samples: None,
-        failed_samples: 0,
-        samples_per_s: None,
-        batches_per_s: None,
-        consumer_waited: None,
-        stages: Vec::new(),
-        queues: Vec::new(),
-        queue_samples_per_s: BTreeMap::new(),
-        ledger: None,
-        verdict: None,
-    }
 }
 
 /// Measures a window from the stored rows; `None` if the window is the whole run, whose figures are in the snapshot of the run.

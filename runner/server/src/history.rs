@@ -4,8 +4,6 @@
 //! writer. The rows of a live run are in the [`RowBuffer`] of the run until they are written; queries merge buffered and stored
 //! rows.
 
-pub(crate) mod audit;
-pub(crate) mod benchmarks;
 mod buffer;
 mod chunk;
 mod error;
@@ -20,7 +18,6 @@ mod schema;
 mod tests;
 
 use std::fs::{self, File, TryLockError};
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -33,14 +30,19 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
 
 pub(crate) use self::buffer::{RowBuffer, Unwritten};
+pub(crate) use self::chunk::{compress, decompress};
 pub use self::error::HistoryError;
 pub(crate) use self::error::undamaged;
 pub(crate) use self::layout::Layout;
+pub(crate) use self::query::{NO_FIGURE, PageQuery, first};
 pub(crate) use self::read::RunRows;
 pub(crate) use self::runs::{
     Entry, KnownSubmission, MAX_ERRORS, MAX_LOGS, Registered, Repeat, now, write as write_entry,
 };
 pub(crate) use self::schema::VERSION;
+#[cfg(test)]
+pub(crate) use self::schema::migrate;
+use crate::error::OpenError;
 use crate::private;
 
 const FILE: &str = "penstock.sqlite";
@@ -53,32 +55,6 @@ const READERS: usize = 4;
 const CHECK_TIME: Duration = Duration::from_secs(5);
 /// Time that a connection waits for a lock of another process on the file, in milliseconds.
 const PATIENCE_MS: u32 = 5_000;
-
-#[derive(Debug, thiserror::Error)]
-pub enum HistoryOpenError {
-    #[error("the data directory `{}` is used by another server; stop that server, or use another directory", .0.display())]
-    InUse(PathBuf),
-    #[error(
-        "`{}` was written by a newer version of Penstock (its schema is {found}, this version supports {}); use the newer version, or \
-         another data directory",
-        .path.display(), VERSION
-    )]
-    Newer { path: PathBuf, found: i64 },
-    #[error("`{}` is a database of another program; use another data directory", .0.display())]
-    Foreign(PathBuf),
-    #[error("cannot use `{}` in the data directory", .path.display())]
-    Unusable {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    #[error("cannot use `{}`", .path.display())]
-    Database {
-        path: PathBuf,
-        #[source]
-        source: rusqlite::Error,
-    },
-}
 
 type Work = Box<dyn FnOnce(&mut Connection) + Send>;
 
@@ -108,15 +84,14 @@ struct Writer {
 
 impl History {
     /// Opens the history in `folder`, which must exist, and starts its writer.
-    pub(crate) fn open(folder: &Path, runtime: &Handle) -> Result<Self, HistoryOpenError> {
+    pub(crate) fn open(folder: &Path, runtime: &Handle) -> Result<Self, OpenError> {
         let lock = lock(folder)?;
         let path = folder.join(FILE);
-        let database = |source| HistoryOpenError::Database { path: path.clone(), source };
+        let database = |source| OpenError::Database { path: path.clone(), source };
         // SQLite creates the `-wal` and `-shm` files with the permissions of the database file.
         let beside = ["-wal", "-shm"].map(|end| folder.join(format!("{FILE}{end}")));
         for file in beside.iter().filter(|file| file.exists()).chain([&path]) {
-            private::file(file)
-                .map_err(|source| HistoryOpenError::Unusable { path: file.clone(), source })?;
+            private::file(file).map_err(|source| OpenError::Unusable { path: file.clone(), source })?;
         }
         let mut connection = Connection::open(&path).map_err(database)?;
         configure(&connection).map_err(database)?;
@@ -129,8 +104,8 @@ impl History {
         }
         match schema::migrate(&mut connection).map_err(database)? {
             schema::Found::Ready => {}
-            schema::Found::Newer(found) => return Err(HistoryOpenError::Newer { path, found }),
-            schema::Found::Foreign => return Err(HistoryOpenError::Foreign(path)),
+            schema::Found::Newer(found) => return Err(OpenError::Newer { path, found }),
+            schema::Found::Foreign => return Err(OpenError::Foreign(path)),
         }
         runs::interrupt_all(&connection).map_err(database)?;
         let (send, receive) = sync_channel(WAITING);
@@ -142,7 +117,7 @@ impl History {
                 let _ends: SyncSender<()> = ends;
                 write_all(connection, &receive, &at_last);
             })
-            .map_err(|source| HistoryOpenError::Unusable { path: path.clone(), source })?;
+            .map_err(|source| OpenError::Unusable { path: path.clone(), source })?;
         Ok(Self(Arc::new(Connections {
             path,
             runtime: runtime.clone(),
@@ -186,6 +161,19 @@ impl History {
             reply.send(work(connection)).ok();
         }))?;
         answer.await.map_err(|_| self.unanswered())?
+    }
+
+    /// Queues work whose result no caller waits for. `failed` gets the error of the work, or of a full queue.
+    pub(crate) fn work_later(
+        &self,
+        work: impl FnOnce(&mut Connection) -> Result<(), HistoryError> + Send + 'static,
+        failed: impl Fn(&HistoryError) + Clone + Send + 'static,
+    ) {
+        let own = failed.clone();
+        let queued = self.hand_over(Box::new(move |connection| {
+            work(connection).unwrap_or_else(|error| own(&error));
+        }));
+        queued.unwrap_or_else(|error| failed(&error));
     }
 
     /// Queues work without waiting for its result. Fails if the queue is full.
@@ -366,14 +354,14 @@ fn damage(connection: &Connection, most: Duration) -> Option<String> {
 }
 
 /// Locks the directory. The operating system releases the lock when the process ends.
-fn lock(folder: &Path) -> Result<File, HistoryOpenError> {
+fn lock(folder: &Path) -> Result<File, OpenError> {
     let path = folder.join(LOCK);
-    let unusable = |source| HistoryOpenError::Unusable { path: path.clone(), source };
+    let unusable = |source| OpenError::Unusable { path: path.clone(), source };
     private::file(&path).map_err(unusable)?;
     let file = fs::OpenOptions::new().write(true).open(&path).map_err(unusable)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(HistoryOpenError::InUse(folder.to_owned())),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse(folder.to_owned())),
         Err(TryLockError::Error(source)) => Err(unusable(source)),
     }
 }

@@ -6,7 +6,7 @@ use penstock_engine::ports::StopFlag;
 use penstock_engine::running::StopReason;
 use penstock_types::run::RunId;
 use penstock_types::spec::Stage;
-use penstock_types::text::{MAX_SHOWN_KEY, printable, with_causes};
+use penstock_types::text::{shown, with_causes};
 use tokio::sync::oneshot;
 
 use crate::admission::{self, Cost};
@@ -147,13 +147,10 @@ fn plans(
         let name = written.split('@').next().unwrap_or(written);
         let wanted = by.get(written).or_else(|| by.get(name)).map_or(written, String::as_str);
         let found = workshop.history.read_blocking(|connection| modules::resolve(connection, wanted))?;
-        let found = found.ok_or_else(|| RunsError::not_found("module", &printable(wanted, MAX_SHOWN_KEY)))?;
+        let found = found.ok_or_else(|| RunsError::not_found("module", wanted))?;
         let module = workshop.load(&found.report.digest).map_err(|error| {
-            RunsError::Refused(format!(
-                "cannot load the module `{}`: {}",
-                printable(wanted, MAX_SHOWN_KEY),
-                with_causes(&error)
-            ))
+            let why = with_causes(&error);
+            RunsError::Refused(format!("cannot load the module `{}`: {why}", shown(wanted)))
         })?;
         loaded.insert(written, module);
     }

@@ -11,9 +11,7 @@ use penstock_engine::item::{Field, Sample, Value};
 use penstock_engine::ports::{Observer, SampleFailure, Sums};
 use penstock_engine::running::{RunHandle, StopReason};
 use penstock_types::resume::StartPoint;
-use penstock_types::run::{
-    PayloadField, RunDetail, RunError, RunId, RunSnapshot, RunState, RunSummary, Window,
-};
+use penstock_types::run::{PayloadField, RunDetail, RunError, RunId, RunSnapshot, RunState, RunSummary};
 use penstock_types::series::{LiveSample, Metric, Row};
 use penstock_types::tags::Tags;
 use penstock_types::text::printable;
@@ -74,11 +72,9 @@ pub(crate) struct LiveRun {
     summarized: Mutex<Option<(u64, RunSummary)>>,
 }
 
-/// Total counts of all runs of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Totals {
     pub(crate) samples: AtomicU64,
-    /// Number of failed samples by class.
     pub(crate) failures: [AtomicU64; 4],
 }
 
@@ -105,9 +101,8 @@ struct Pending {
     /// Number of the next log line to collect, by stage.
     next_line: BTreeMap<String, u64>,
     state: Option<RunState>,
-    delivered: u64,
-    /// Number of items in each queue at the end of the last pulse, an interval of at most 250 ms.
-    occupancy: Vec<usize>,
+    /// Counts at the end of the last pulse, an interval of at most 250 ms.
+    counted: Counted,
     written_at: u64,
     /// Set while the state of the run is too large to be kept.
     has_large_state: bool,
@@ -117,15 +112,17 @@ struct Pending {
     output: Option<String>,
 }
 
+#[derive(Clone, Debug, Default)]
+struct Counted {
+    samples: u64,
+    failed_samples: u64,
+    expected: Option<u64>,
+    occupancy: Vec<usize>,
+}
+
 /// Observer of a run. The reference is weak, because a strong one would form a cycle: the live run holds a handle to the run, and
 /// the run holds the observer.
-pub(crate) struct LiveObserver(Weak<LiveRun>);
-
-impl LiveObserver {
-    pub(crate) fn of(live: &Arc<LiveRun>) -> Self {
-        Self(Arc::downgrade(live))
-    }
-}
+pub(crate) struct LiveObserver(pub(crate) Weak<LiveRun>);
 
 impl Observer for LiveObserver {
     fn on_failure(&self, failure: &SampleFailure) {
@@ -133,8 +130,6 @@ impl Observer for LiveObserver {
             live.on_failure(failure);
         }
     }
-
-    fn on_window(&self, _window: &Window) {}
 
     fn on_sums(&self, pulse: &Sums) {
         if let Some(live) = self.0.upgrade() {
@@ -193,7 +188,6 @@ impl LiveRun {
         self.set_once(&self.stream, address, "opened its stream");
     }
 
-    /// Address of the run's batches, once its stream is open.
     pub(crate) fn stream(&self) -> Option<&StreamAddress> {
         self.stream.get()
     }
@@ -231,12 +225,17 @@ impl LiveRun {
     /// Adds the sums of a pulse, an interval of at most 250 ms. Called from the timer thread of the run.
     fn on_sums(self: &Arc<Self>, pulse: &Sums) {
         let row = self.rows.add(pulse);
+        let counted = Counted {
+            samples: pulse.delivered,
+            failed_samples: pulse.failed_samples,
+            expected: pulse.expected,
+            occupancy: pulse.occupancy.clone(),
+        };
         self.pulses.fetch_add(1, Ordering::AcqRel);
         let (state, is_due) = {
             let mut pending = self.pending();
-            let more = pulse.delivered.saturating_sub(pending.delivered);
-            pending.delivered = pulse.delivered;
-            pending.occupancy.clone_from(&pulse.occupancy);
+            let more = counted.samples.saturating_sub(pending.counted.samples);
+            pending.counted = counted.clone();
             self.totals.samples.fetch_add(more, Ordering::Relaxed);
             let state = (pending.state != Some(pulse.state)).then_some(pulse.state);
             pending.state = Some(pulse.state);
@@ -247,15 +246,12 @@ impl LiveRun {
         };
         self.collect_logs();
         // Of the state changes, only `draining` is reported here: the end is reported once the whole run is stored.
-        let is_draining = state.is_some_and(|state| state == RunState::Draining);
+        let is_draining = state == Some(RunState::Draining);
         if is_draining {
             self.tell_state();
         }
         if let Some(row) = row {
-            let (samples, failed) = (pulse.delivered, pulse.failed_samples);
-            let occupancy = &pulse.occupancy;
-            let sample = self.sample(&row, pulse.state, samples, failed, pulse.expected, occupancy);
-            self.feed.tell(self.id(), Event::Sample(sample));
+            self.feed.tell(self.id(), Event::Sample(self.sample(&row, pulse.state, counted)));
         }
         // Lists are filtered by the stored state, so the state `draining` is stored at once.
         if is_due || is_draining {
@@ -294,15 +290,7 @@ impl LiveRun {
         }
     }
 
-    fn sample(
-        &self,
-        row: &Row,
-        state: RunState,
-        samples: u64,
-        failed_samples: u64,
-        expected: Option<u64>,
-        occupancy: &[usize],
-    ) -> LiveSample {
+    fn sample(&self, row: &Row, state: RunState, counted: Counted) -> LiveSample {
         let layout = &self.registered.layout;
         let stages = layout.stages.iter().zip(&row.stages).map(|(stage, row)| {
             (stage.id.clone(), Metric::STAGE.map(|metric| (metric, row.metric(metric))).into())
@@ -310,17 +298,17 @@ impl LiveRun {
         let queues = layout.queues.iter().zip(&row.queues).map(|(queue, row)| {
             (queue.id.clone(), Metric::QUEUE.map(|metric| (metric, row.metric(metric))).into())
         });
-        let items = layout.queues.iter().zip(occupancy);
+        let items = layout.queues.iter().zip(counted.occupancy);
         LiveSample {
             run: self.id().clone(),
             t0_s: row.t0 as f64 / 1e9,
             t1_s: row.t1 as f64 / 1e9,
             state: if state.is_over() { RunState::Draining } else { state },
             values: stages.chain(queues).collect(),
-            samples,
-            failed_samples,
-            expected,
-            occupancy: items.map(|(queue, items)| (queue.id.clone(), *items as u64)).collect(),
+            samples: counted.samples,
+            failed_samples: counted.failed_samples,
+            expected: counted.expected,
+            occupancy: items.map(|(queue, items)| (queue.id.clone(), items as u64)).collect(),
             verdict: self.begun.get().and_then(|begun| begun.facts.verdict()),
         }
     }
@@ -361,7 +349,6 @@ impl LiveRun {
         handed_over.is_ok() && answer.recv().unwrap_or(false)
     }
 
-    /// All data that is not written yet.
     pub(crate) fn unwritten(&self) -> (Entry, Unwritten) {
         let (rows, state) = (self.rows.unwritten(), self.state());
         let summary = Some(self.ended.get().cloned().unwrap_or_else(|| self.seen()));
@@ -459,11 +446,13 @@ impl LiveRun {
     ) {
         self.collect_logs();
         if let (Some(row), Some(snapshot)) = (self.rows.finish(), &snapshot) {
-            let failed = snapshot.stages.iter().map(|stage| stage.task.failed_samples).sum();
-            let delivered = snapshot.ledger.total.delivered;
-            let occupancy = self.pending().occupancy.clone();
-            let sample = self.sample(&row, state, delivered, failed, snapshot.expected, &occupancy);
-            self.feed.tell(self.id(), Event::Sample(sample));
+            let counted = Counted {
+                samples: snapshot.ledger.total.delivered,
+                failed_samples: snapshot.stages.iter().map(|stage| stage.task.failed_samples).sum(),
+                expected: snapshot.expected,
+                occupancy: self.pending().counted.occupancy.clone(),
+            };
+            self.feed.tell(self.id(), Event::Sample(self.sample(&row, state, counted)));
         }
         let mut summary = self.summary();
         if let Some(snapshot) = &snapshot {
@@ -558,7 +547,6 @@ impl LiveRun {
         self.ended.get().is_some()
     }
 
-    /// Returns true once the end of the run is public.
     pub(crate) fn is_over(&self) -> bool {
         self.is_end_public.load(Ordering::Acquire)
     }
@@ -593,7 +581,6 @@ impl Pending {
     }
 }
 
-/// Fills the figures of a summary from a snapshot.
 fn figures(summary: &mut RunSummary, snapshot: &RunSnapshot) {
     let sink = snapshot.queues.last().map(|queue| &queue.figures);
     summary.state = snapshot.state;
@@ -610,7 +597,6 @@ fn figures(summary: &mut RunSummary, snapshot: &RunSnapshot) {
     summary.verdict_stage = snapshot.verdict.as_ref().and_then(|verdict| verdict.stage.clone());
 }
 
-/// Converts a failed sample into shortened fields for display.
 fn payload(sample: &Sample) -> Option<Vec<PayloadField>> {
     (!sample.fields.is_empty()).then(|| sample.fields.iter().take(SHOWN_FIELDS).map(shown).collect())
 }

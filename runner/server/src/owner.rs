@@ -11,14 +11,15 @@ use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_types::run::{RunId, RunState};
 use penstock_types::stats::Tick;
 use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle as Task;
 
 use crate::admission::{Cost, why_it_waits};
 use crate::fair::{ClientId, FairLine, Held, Shares};
 use crate::feed::Feed;
-use crate::history::runs::sweep;
+use crate::history::{runs::sweep, transact};
 use crate::live::LiveRun;
 use crate::priority;
-use crate::turns::Place;
+use crate::sharing::HeldAmount;
 use crate::wire::ClientUse;
 use crate::work::{Job, work};
 use crate::workshop::Workshop;
@@ -38,7 +39,6 @@ const CLOSING: Duration = Duration::from_millis(250);
 /// Maximum number of runs that could not be stored and are kept in memory.
 const MAX_UNSTORED: usize = 16;
 
-/// A message to the owner.
 pub(crate) enum Message {
     /// Starts a registered run if the budget allows it; otherwise the run waits.
     Join(Box<Waiting>),
@@ -52,7 +52,6 @@ pub(crate) enum Message {
     /// Reserves a part of the budget for work of a client that is not a run, such as a replay.
     Take(ClientId, Cost, oneshot::Sender<Option<Part>>),
     GiveBack(ClientId, Cost),
-    /// Stops all runs and closes the history.
     Shutdown(oneshot::Sender<Shutdown>),
 }
 
@@ -63,9 +62,9 @@ pub(crate) struct Waiting {
     pub(crate) run: Arc<LiveRun>,
     pub(crate) job: Job,
     /// Permit to be among the waiting runs, released when the run starts.
-    pub(crate) place: Place,
+    pub(crate) place: HeldAmount,
     /// Permit to be among the waiting and active runs, released when the run ends.
-    pub(crate) open: Place,
+    pub(crate) open: HeldAmount,
 }
 
 /// Effect of [`crate::Runs::shutdown`] on the runs.
@@ -131,7 +130,7 @@ struct Alive {
     client: ClientId,
     cost: Cost,
     thread: JoinHandle<()>,
-    _open: Place,
+    _open: HeldAmount,
 }
 
 /// Waiting run, and the time at which its wait ends with a failure.
@@ -152,10 +151,10 @@ pub(crate) struct Owner {
     clock: MonotonicClock,
     swept: Option<Tick>,
     measured: Tick,
-    measuring: Option<tokio::task::JoinHandle<()>>,
+    measuring: Option<Task<()>>,
     /// Set if the history may contain more runs than its limit, so that old runs must be removed.
     is_retain_due: bool,
-    retaining: Option<tokio::task::JoinHandle<()>>,
+    retaining: Option<Task<()>>,
 }
 
 impl Owner {
@@ -185,7 +184,6 @@ impl Owner {
         }
     }
 
-    /// Handles messages until a shutdown.
     pub(crate) fn run(mut self) {
         let mut next_look = self.clock.now().after(LOOK);
         loop {
@@ -358,14 +356,10 @@ impl Owner {
     /// Queues a write of the end of a run, without its other data.
     fn write_end(&self, run: Arc<LiveRun>) {
         let id = run.id().clone();
-        let handed_over = self.workshop.history.hand_over(Box::new(move |connection| {
-            if let Err(error) = run.write_end(connection) {
-                tracing::error!(run = %run.id(), %error, "failed to store the end of a run");
-            }
-        }));
-        if let Err(error) = handed_over {
-            tracing::error!(run = %id, %error, "failed to store the end of a run");
-        }
+        self.workshop.history.work_later(
+            move |connection| run.write_end(connection),
+            move |error| tracing::error!(run = %id, %error, "failed to store the end of a run"),
+        );
     }
 
     fn do_periodic_work(&mut self) {
@@ -384,28 +378,24 @@ impl Owner {
                 self.unstored.push_front(run);
             }
         }
-        let is_measured = self.measuring.as_ref().is_none_or(|measuring| measuring.is_finished());
-        if is_measured && now - self.measured > MEASURE_EVERY.as_nanos() as u64 {
+        let is_idle = |task: &Option<Task<()>>| task.as_ref().is_none_or(Task::is_finished);
+        let start = |work: fn(&Workshop)| {
+            let workshop = self.workshop.clone();
+            Some(self.workshop.runtime.spawn_blocking(move || work(&workshop)))
+        };
+        if is_idle(&self.measuring) && now - self.measured > MEASURE_EVERY.as_nanos() as u64 {
             self.measured = now;
-            let workshop = self.workshop.clone();
-            self.measuring = Some(self.workshop.runtime.spawn_blocking(move || workshop.measure()));
+            self.measuring = start(Workshop::measure);
         }
-        let is_retained = self.retaining.as_ref().is_none_or(|retaining| retaining.is_finished());
-        if is_retained && std::mem::take(&mut self.is_retain_due) {
-            let workshop = self.workshop.clone();
-            self.retaining = Some(self.workshop.runtime.spawn_blocking(move || workshop.retain()));
+        if is_idle(&self.retaining) && std::mem::take(&mut self.is_retain_due) {
+            self.retaining = start(Workshop::retain);
         }
-        let is_due = self.swept.is_none_or(|swept| now - swept > SWEEP_EVERY.as_nanos() as u64);
-        if is_due {
+        if self.swept.is_none_or(|swept| now - swept > SWEEP_EVERY.as_nanos() as u64) {
             self.swept = Some(now);
-            let swept = self.workshop.history.hand_over(Box::new(|connection| {
-                if let Err(error) = crate::history::transact(connection, sweep) {
-                    tracing::warn!(%error, "failed to remove old rows of the history");
-                }
-            }));
-            if let Err(error) = swept {
-                tracing::warn!(%error, "failed to remove old rows of the history");
-            }
+            self.workshop.history.work_later(
+                |connection| transact(connection, |transaction| sweep(transaction).map(drop)),
+                |error| tracing::warn!(%error, "failed to remove old rows of the history"),
+            );
         }
     }
 
@@ -434,7 +424,6 @@ impl Owner {
         self.view.send_replace(Arc::new(View { runs, waiting, clients, shares, has_turn, alive }));
     }
 
-    /// Stops all runs and closes the history.
     fn shut_down(mut self) -> Shutdown {
         let until = self.clock.now().after(SHUTDOWN);
         self.alive.values().for_each(|alive| alive.run.stop());

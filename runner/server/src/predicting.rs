@@ -71,16 +71,12 @@ impl Runs {
     /// Predicts a run of the same document with some settings changed, from the times measured in the run so far.
     pub async fn predict(&self, id: &RunId, request: PredictRequest) -> Result<Predicted, RunsError> {
         let span = request.for_s.map(span).transpose()?;
-        if request.cores.is_some_and(|cores| !(cores > 0.0 && cores <= MOST_CORES)) {
-            return Err(RunsError::Refused(format!(
-                "`cores` must be a number above 0 and at most {MOST_CORES}"
-            )));
-        }
-        if request.foreign_cores.is_some_and(|cores| !(0.0..=MOST_CORES).contains(&cores)) {
-            return Err(RunsError::Refused(format!(
-                "`foreign_cores` must be a number from 0 to {MOST_CORES}"
-            )));
-        }
+        let is_known = request.cores.is_none_or(|cores| cores > 0.0 && cores <= MOST_CORES);
+        let why = || format!("`cores` must be a number above 0 and at most {MOST_CORES}");
+        RunsError::refuse_unless(is_known, why)?;
+        let is_known = request.foreign_cores.is_none_or(|cores| (0.0..=MOST_CORES).contains(&cores));
+        let why = || format!("`foreign_cores` must be a number from 0 to {MOST_CORES}");
+        RunsError::refuse_unless(is_known, why)?;
         // The permit is taken before the documents are read, because they may need much memory.
         let turn = turn(&self.0.permits.trials, self.client(), "trials and predictions").await?;
         let snapshot = self.detail(id).await?.snapshot;
@@ -88,10 +84,10 @@ impl Runs {
             snapshot.ok_or_else(|| RunsError::Refused("the run has not started yet".to_owned()))?;
         let PredictRequest { from_s, to_s, last_s, .. } = request;
         let window = self.figures(id, FiguresQuery { from_s, to_s, last_s }).await?;
-        if window.queues.last().is_none_or(|sink| sink.figures.num_items == 0) {
-            let told = "the consumer took nothing in this window; choose a longer one";
-            return Err(RunsError::Refused(told.to_owned()));
-        }
+        RunsError::refuse_unless(
+            window.queues.last().is_some_and(|sink| sink.figures.num_items > 0),
+            || "the consumer took nothing in this window; choose a longer one".to_owned(),
+        )?;
         let snapshot = window.measured_in(snapshot);
         let recorded = self.spec(id).await?.document;
         let mut times = BTreeMap::new();
@@ -138,9 +134,8 @@ impl Runs {
 }
 
 fn span(seconds: f64) -> Result<Duration, RunsError> {
-    let within = (0.0..=MAX_SECONDS).contains(&seconds) && seconds > 0.0;
-    let span = within.then(|| Duration::from_secs_f64(seconds));
-    span.ok_or_else(|| {
-        RunsError::Refused(format!("`for_s` must be a number above 0 and at most {MAX_SECONDS}"))
-    })
+    RunsError::refuse_unless(seconds > 0.0 && seconds <= MAX_SECONDS, || {
+        format!("`for_s` must be a number above 0 and at most {MAX_SECONDS}")
+    })?;
+    Ok(Duration::from_secs_f64(seconds))
 }

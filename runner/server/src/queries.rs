@@ -15,8 +15,8 @@ use crate::error::RunsError;
 use crate::feed::{Event, Events};
 use crate::history::{Layout, RunRows, Unwritten, modules, read, runs};
 use crate::live::LiveRun;
-use crate::memory::HeldAmount;
 use crate::runs::{Runs, apart};
+use crate::sharing::HeldAmount;
 use crate::wire::{
     Counts, ErrorQuery, LogEntry, LogQuery, MAX_POINTS, Page, RunQuery, RunSpec, SeriesQuery, StorageUse,
     WindowQuery,
@@ -103,13 +103,13 @@ impl Runs {
         self.history().read(read).await
     }
 
-    /// Returns figures of a run over time.
     pub async fn series(&self, id: &RunId, query: SeriesQuery) -> Result<Series, RunsError> {
         // The number is taken before the rows are read: the events after it may repeat some of the figures, but none are missing.
         let last = format!("{}-{}", self.epoch(), self.0.feed.last());
-        if query.points.is_some_and(|points| !(1..=MAX_POINTS).contains(&points)) {
-            return Err(RunsError::Refused(format!("`points` must be a number from 1 to {MAX_POINTS}")));
-        }
+        RunsError::refuse_unless(
+            query.points.is_none_or(|points| (1..=MAX_POINTS).contains(&points)),
+            || format!("`points` must be a number from 1 to {MAX_POINTS}"),
+        )?;
         let from = nanos(query.from_s.unwrap_or(0.0), "from_s")?;
         let (to, room) = (query.to_s.map(|to| nanos(to, "to_s")).transpose()?, self.room());
         let read = move |rows: RunRows<'_>, layout: Layout| {
@@ -120,10 +120,10 @@ impl Runs {
             let most = records.most_buckets();
             let points = query.points.map_or(most.min(POINTS as usize), |points| points as usize);
             let buckets = rows.buckets(Buckets::over(from, to.unwrap_or(end).max(from), points), end)?;
-            if buckets.count > most {
+            RunsError::refuse_unless(buckets.count <= most, || {
                 let reason = records.too_many(&layout, buckets.count, "points");
-                return Err(RunsError::Refused(format!("{reason}; request at most {most} `points`")));
-            }
+                format!("{reason}; request at most {most} `points`")
+            })?;
             records.hold(room.as_deref(), buckets.count)?;
             let thinned = rows.lines(buckets, &query.metrics, has_spreads)?;
             let mut columns = read::columns(&layout, &thinned, &query.metrics, &query.ids);
@@ -156,19 +156,16 @@ impl Runs {
             let buckets = rows.buckets(Buckets::every(from, to.unwrap_or(end), every), end)?;
             let records = Records::of(&layout, 3 * ALL_METRICS);
             let most = records.most_buckets();
-            if buckets.count > most {
+            RunsError::refuse_unless(buckets.count <= most, || {
                 let reason = records.too_many(&layout, buckets.count, "windows");
-                return Err(RunsError::Refused(format!(
-                    "{reason}; request a shorter time or longer windows, at most {most} of them"
-                )));
-            }
+                format!("{reason}; request a shorter time or longer windows, at most {most} of them")
+            })?;
             records.hold(room.as_deref(), buckets.count)?;
             Ok(rows.windows(&layout, buckets)?)
         };
         self.read_rows(id, read).await
     }
 
-    /// Returns the events on the time axis of a run.
     pub async fn timeline(&self, id: &RunId) -> Result<Timeline, RunsError> {
         let read = |rows: RunRows<'_>, layout: Layout| {
             let end = rows.end()?;
@@ -191,7 +188,6 @@ impl Runs {
         self.read_rows(id, read).await
     }
 
-    /// Returns a page of the failed samples of a run, oldest first.
     pub async fn errors(&self, id: &RunId, query: ErrorQuery) -> Result<Page<RunError>, RunsError> {
         self.flush_errors_and_logs(id).await?;
         let (own, after) = (id.clone(), after(query.cursor.as_ref())?.unwrap_or(0));
@@ -199,7 +195,6 @@ impl Runs {
         Ok(page(self.history().read(read).await?, |last| last.number))
     }
 
-    /// Returns a page of the log lines of the modules of a run, oldest first.
     pub async fn logs(&self, id: &RunId, query: LogQuery) -> Result<Page<LogEntry>, RunsError> {
         self.flush_errors_and_logs(id).await?;
         let (own, after) = (id.clone(), after(query.cursor.as_ref())?.unwrap_or(0));
@@ -210,9 +205,9 @@ impl Runs {
     /// Returns a reader of the events of lists and of the watched runs, from now on or after the event `since` of this epoch. If
     /// a watched run has already ended, the reader gets its end first. Events that are no longer kept are reported as a gap.
     pub async fn events(&self, watched: &[RunId], since: Option<u64>) -> Result<Events, RunsError> {
-        if watched.len() > MAX_WATCHED {
-            return Err(RunsError::Refused(format!("at most {MAX_WATCHED} runs can be watched at a time")));
-        }
+        RunsError::refuse_unless(watched.len() <= MAX_WATCHED, || {
+            format!("at most {MAX_WATCHED} runs can be watched at a time")
+        })?;
         // The position in the feed is taken before the runs are read, so that no event is missed in between.
         let since = since.or_else(|| Some(self.0.feed.last()));
         let mut first = Vec::new();
@@ -298,12 +293,10 @@ impl Records {
         Self { in_bucket, bytes: SUMS_BYTES + figures * FIGURE_BYTES }
     }
 
-    /// Maximum number of buckets of one answer.
     fn most_buckets(self) -> usize {
         (MAX_ANSWER_BYTES / self.bytes / self.in_bucket).max(1)
     }
 
-    /// Reserves the memory of this number of buckets.
     fn hold(self, room: Option<&HeldAmount>, buckets: usize) -> Result<(), RunsError> {
         let bytes = buckets.saturating_mul(self.in_bucket).saturating_mul(self.bytes);
         if room.is_none_or(|room| room.grow(bytes as u64)) {
@@ -341,12 +334,10 @@ pub(crate) fn after<T: DeserializeOwned>(cursor: Option<&String>) -> Result<Opti
 
 pub(crate) fn nanos(seconds: f64, what: &str) -> Result<u64, RunsError> {
     // The limit of over a century is longer than any run.
-    let is_time = (0.0..4e9).contains(&seconds);
-    if is_time {
-        Ok((seconds * 1e9) as u64)
-    } else {
-        Err(RunsError::Refused(format!("`{what}` must be a number of seconds, 0 or more")))
-    }
+    RunsError::refuse_unless((0.0..4e9).contains(&seconds), || {
+        format!("`{what}` must be a number of seconds, 0 or more")
+    })?;
+    Ok((seconds * 1e9) as u64)
 }
 
 #[cfg(test)]
@@ -356,7 +347,7 @@ mod tests {
 
     use super::*;
     use crate::fair::ClientId;
-    use crate::memory::SharedAmount;
+    use crate::sharing::SharedAmount;
 
     #[test]
     fn a_request_for_too_many_records_reports_their_number_and_the_limit() {

@@ -8,6 +8,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use penstock_engine::ports::StopFlag;
+use penstock_storage::BoundedStore;
 use penstock_types::config::ClientBounds;
 use penstock_types::run::RunId;
 use penstock_types::spec::Spec;
@@ -26,11 +27,10 @@ use crate::feed::Feed;
 use crate::history::History;
 use crate::history::modules::Uploader;
 use crate::live::{LiveRun, Totals};
-use crate::memory::{HeldAmount, SharedAmount};
 use crate::owner::{Message, Owner, Shutdown, View};
 use crate::private;
 use crate::settings::RunsSettings;
-use crate::turns::{Place, Turns};
+use crate::sharing::{HeldAmount, SharedAmount};
 use crate::wire::{BudgetUse, ClientUse};
 use crate::workshop::{CACHE, Workshop};
 
@@ -70,7 +70,6 @@ pub(crate) struct WeakRuns(Weak<Registry>, RunsCaller);
 #[derive(Clone, Debug)]
 struct RunsCaller {
     client: ClientId,
-    /// Name of the token of the caller.
     token: Arc<str>,
     /// True if the caller may change everything, also what belongs to other tokens.
     is_admin: bool,
@@ -106,26 +105,26 @@ pub(crate) struct OwnerThread {
 #[derive(Debug)]
 pub(crate) struct Permits {
     /// Limit on waiting runs; a run holds its permit until it starts.
-    pub(crate) waiting: Turns,
+    pub(crate) waiting: SharedAmount,
     /// Limit on waiting and active runs of each client; a run holds its permit until it ends.
-    pub(crate) open: Turns,
+    pub(crate) open: SharedAmount,
     /// Serializes submissions with an idempotency key. A repeated submission whose run is found at once needs no permit.
-    pub(crate) keyed: Turns,
-    pub(crate) answers: Turns,
-    pub(crate) trials: Turns,
-    pub(crate) checks: Turns,
-    pub(crate) replays: Turns,
-    pub(crate) surveys: Turns,
-    pub(crate) benchmarks: Turns,
+    pub(crate) keyed: SharedAmount,
+    pub(crate) answers: SharedAmount,
+    pub(crate) trials: SharedAmount,
+    pub(crate) checks: SharedAmount,
+    pub(crate) replays: SharedAmount,
+    pub(crate) surveys: SharedAmount,
+    pub(crate) benchmarks: SharedAmount,
 }
 
 impl Permits {
     fn new(settings: &RunsSettings) -> Self {
         let ClientBounds { share_percent, runs, .. } = settings.clients;
-        let turns = |permits: u64| Turns::new(Shares::new([permits], share_percent));
+        let turns = |permits: u64| SharedAmount::new(permits, share_percent);
         Self {
             waiting: turns(settings.bounds.queued.get().into()),
-            open: Turns::new(Shares::of_parts(runs.map_or(u64::MAX, |runs| runs.get().into()))),
+            open: SharedAmount::of(Shares::of_parts(runs.map_or(u64::MAX, |runs| runs.get().into()))),
             keyed: turns(1),
             answers: turns(LARGE_ANSWERS),
             trials: turns(TRIALS),
@@ -163,7 +162,7 @@ impl Runs {
         })?;
         let shares = Shares::new(settings.budget.amounts(), settings.clients.share_percent);
         let permits = Permits::new(&settings);
-        let compiling = Turns::new(Shares::new([COMPILATIONS], settings.clients.share_percent));
+        let compiling = SharedAmount::new(COMPILATIONS, settings.clients.share_percent);
         let workshop = Arc::new(Workshop::open(runtime.clone(), history, sandbox, settings, compiling)?);
         let feed = Feed::new();
         let (show, view) = watch::channel(Arc::new(View::new(shares.clone())));
@@ -208,7 +207,6 @@ impl Runs {
         Self(self.0.clone(), RunsCaller { room: Some(room), ..self.1.clone() })
     }
 
-    /// Memory of the answer that the handle makes.
     pub(crate) fn room(&self) -> Option<Arc<HeldAmount>> {
         self.1.room.clone()
     }
@@ -218,8 +216,7 @@ impl Runs {
         SharedAmount::new(whole, self.settings().clients.share_percent)
     }
 
-    /// Waits for the client's turn to make a large answer.
-    pub async fn turn_to_answer(&self) -> Result<Place, RunsError> {
+    pub async fn turn_to_answer(&self) -> Result<HeldAmount, RunsError> {
         turn(&self.0.permits.answers, self.client(), "large answers").await
     }
 
@@ -227,19 +224,16 @@ impl Runs {
         WeakRuns(Arc::downgrade(&self.0), self.1.clone())
     }
 
-    /// Name of the caller's token.
     pub(crate) fn token(&self) -> &str {
         &self.1.token
     }
 
-    /// Caller as the uploader of a module.
     pub(crate) fn uploader(&self) -> Uploader {
         let RunsCaller { token, is_admin, .. } = &self.1;
         let token = (**token != *ANYONE).then(|| token.clone());
         Uploader { token, is_free: *is_admin || !self.settings().module_owners }
     }
 
-    /// Client for which the handle acts.
     pub fn client(&self) -> &ClientId {
         &self.1.client
     }
@@ -252,18 +246,20 @@ impl Runs {
         Self(self.0.clone(), RunsCaller { stores, ..self.1.clone() })
     }
 
-    /// Stores that the caller may use.
     pub(crate) fn allowed_stores(&self) -> &Stores {
         self.1.stores.as_deref().unwrap_or(&self.settings().stores)
     }
 
+    pub(crate) fn store(&self, name: &str) -> Result<&BoundedStore, RunsError> {
+        self.allowed_stores().get(name).ok_or_else(|| RunsError::not_found("store", name))
+    }
+
     /// Fails if a document names a store that the caller may not use.
     pub(crate) fn check_stores(&self, spec: &Spec) -> Result<(), RunsError> {
-        let Some(allowed) = &self.1.stores else { return Ok(()) };
-        match spec.stores().find(|name| allowed.get(name.as_str()).is_none()) {
-            Some(name) => Err(RunsError::not_found("store", name.as_str())),
-            None => Ok(()),
+        if self.1.stores.is_none() {
+            return Ok(());
         }
+        spec.stores().try_for_each(|name| self.store(name.as_str()).map(drop))
     }
 
     /// Identifier of this start of the server, from which events are numbered.
@@ -360,7 +356,11 @@ impl Drop for Registry {
 }
 
 /// Waits for a permit for expensive work of a client. `what` names the work in the error.
-pub(crate) async fn turn(places: &Turns, client: &ClientId, what: &str) -> Result<Place, RunsError> {
+pub(crate) async fn turn(
+    places: &SharedAmount,
+    client: &ClientId,
+    what: &str,
+) -> Result<HeldAmount, RunsError> {
     places.take(client, 0, TURN).await.ok_or_else(|| RunsError::no_place(what))
 }
 

@@ -7,7 +7,6 @@ use penstock_wasm::SandboxSettings;
 
 use crate::admission::Budget;
 
-/// Default time limit of a trial.
 const TRIAL_TIME: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]
@@ -21,7 +20,6 @@ pub struct RunsSettings {
     pub sandbox: SandboxSettings,
     /// Bounds of each run, and the maximum number of waiting runs.
     pub bounds: RunBounds,
-    /// Shares and quotas of one client.
     pub clients: ClientBounds,
     /// True if further versions of a module may be uploaded only by the token that owns the name, and by admins.
     pub module_owners: bool,

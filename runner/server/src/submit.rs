@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use penstock_engine::ports::StopFlag;
-use penstock_types::plan::{ModuleFacts, Plan, StageKind};
+use penstock_types::plan::{ModuleFacts, Plan};
 use penstock_types::resume::{Token, TokenFault};
 use penstock_types::run::{RunDetail, RunId, RunState, RunSummary};
 use penstock_types::spec::{Spec, Threads, parse};
@@ -16,7 +16,6 @@ use tokio::sync::oneshot;
 
 use crate::admission::{self, Cost};
 use crate::error::RunsError;
-use crate::history::runs::RunRemoval;
 use crate::history::{
     HistoryError, KnownSubmission, Layout, Registered, Repeat, freeing, modules, now, runs, transact,
 };
@@ -24,7 +23,7 @@ use crate::letters::Waited;
 use crate::live::LiveRun;
 use crate::owner::{Message, Waiting};
 use crate::runs::{Runs, apart, turn};
-use crate::turns::Place;
+use crate::sharing::HeldAmount;
 use crate::wire::{ModuleVersion, RunSpec, Submission, Submitted, ValidStage, Validation};
 use crate::work::Job;
 use crate::workshop::Workshop;
@@ -43,15 +42,15 @@ const RUN_BYTES: u64 = 16 << 10;
 /// Maximum time that `stop` waits for the end of a run.
 const STOP: Duration = Duration::from_secs(3);
 
-/// Run from which a new run stems.
-enum Origin {
-    Submitted,
-    CloneOf(RunId),
-    Resumes(Continued),
+/// Run from which a new run stems; none for a submitted document.
+#[derive(Default)]
+struct Origin {
+    cloned_from: Option<RunId>,
+    resumes: Option<RunId>,
+    is_forced: bool,
 }
 
 /// Run that a new one continues from its last state.
-#[derive(Clone)]
 struct Continued {
     id: RunId,
     has_completed: bool,
@@ -101,11 +100,9 @@ impl Runs {
     /// Registers a run of a document. The run starts at once if it fits into the budget, and waits otherwise.
     pub async fn submit(&self, submission: Submission) -> Result<Submitted, RunsError> {
         let Submission { document, for_s, idempotency_key, tags } = submission;
-        if for_s.is_some_and(|for_s| !(for_s > 0.0 && for_s <= MAX_SECONDS)) {
-            return Err(RunsError::Refused(
-                "`for_s` must be a number of seconds above 0 and at most a year".to_owned(),
-            ));
-        }
+        RunsError::refuse_unless(for_s.is_none_or(|for_s| for_s > 0.0 && for_s <= MAX_SECONDS), || {
+            "`for_s` must be a number of seconds above 0 and at most a year".to_owned()
+        })?;
         let repeat =
             idempotency_key.map(|key| repeat((self.token(), key), &document, for_s, &tags)).transpose()?;
         if let Some(known) = self.repeated(repeat.as_ref()).await? {
@@ -120,18 +117,14 @@ impl Runs {
         if let Some(known) = self.repeated(repeat.as_ref()).await? {
             return Ok(known);
         }
-        let (known, live) = self.register(checked, (for_s, tags), repeat, Origin::Submitted).await?;
-        // From here on, a repeated submission finds the run.
-        drop(turn);
-        self.submitted(known, &live).await
+        self.register(checked, (for_s, tags), repeat.zip(turn), Origin::default()).await
     }
 
     /// Registers a new run of the document of a run; the names of modules are resolved again.
     pub async fn clone_run(&self, id: &RunId) -> Result<RunDetail, RunsError> {
         let (checked, for_s) = self.check_again(id, None).await?;
-        let origin = Origin::CloneOf(id.clone());
-        let (known, live) = self.register(checked, (for_s, Tags::default()), None, origin).await?;
-        Ok(self.submitted(known, &live).await?.run)
+        let origin = Origin { cloned_from: Some(id.clone()), ..Origin::default() };
+        Ok(self.register(checked, (for_s, Tags::default()), None, origin).await?.run)
     }
 
     /// Registers a new run that continues a run that has ended, from its last state. With `force`, a difference of modules or data is
@@ -143,9 +136,9 @@ impl Runs {
         }
         let has_completed = ended_as == RunState::Completed;
         let continued = Continued { id: id.clone(), has_completed, force };
-        let (checked, for_s) = self.check_again(id, Some(continued.clone())).await?;
-        let (known, live) = self.register(checked, (for_s, tags), None, Origin::Resumes(continued)).await?;
-        Ok(self.submitted(known, &live).await?.run)
+        let (checked, for_s) = self.check_again(id, Some(continued)).await?;
+        let origin = Origin { resumes: Some(id.clone()), is_forced: force, cloned_from: None };
+        Ok(self.register(checked, (for_s, tags), None, origin).await?.run)
     }
 
     /// Stops an active or waiting run, and waits up to 3 s for its end.
@@ -183,12 +176,12 @@ impl Runs {
         let remove = move |transaction: &rusqlite::Transaction<'_>| {
             freeing(transaction, || runs::remove(transaction, &own))
         };
-        let (removal, freed) = self.history().write(remove).await?;
-        match removal {
-            RunRemoval::Yes => self.0.workshop.disk.give_back(freed),
-            RunRemoval::NotThere => return Err(RunsError::not_found("run", id)),
-            RunRemoval::Alive => return Err(alive()),
+        let (is_removed, freed) = self.history().write(remove).await?;
+        if !is_removed {
+            self.detail(id).await?;
+            return Err(alive());
         }
+        self.0.workshop.disk.give_back(freed);
         let (workshop, own) = (self.0.workshop.clone(), id.clone());
         apart(self, move || {
             workshop.remove_run_folder(&own);
@@ -213,20 +206,18 @@ impl Runs {
         Ok(tags)
     }
 
-    /// Stores a new run and hands it to the owner, unless an earlier run was submitted with the same key.
+    /// Stores a new run and hands it to the owner, unless an earlier run was submitted with the same key. A submission with a key
+    /// holds its turn until it is stored: from then on, a repeated submission finds the run.
     async fn register(
         &self,
         checked: Checked,
         (for_s, tags): (Option<f64>, Tags),
-        repeat: Option<Repeat>,
+        repeat: Option<(Repeat, HeldAmount)>,
         origin: Origin,
-    ) -> Result<(KnownSubmission, Arc<LiveRun>), RunsError> {
+    ) -> Result<Submitted, RunsError> {
+        let (repeat, turn) = repeat.unzip();
         let (place, open) = self.places()?;
-        let (cloned_from, resumes, is_forced) = match origin {
-            Origin::Submitted => (None, None, false),
-            Origin::CloneOf(run) => (Some(run), None, false),
-            Origin::Resumes(Continued { id, force, .. }) => (None, Some(id), force),
-        };
+        let Origin { cloned_from, resumes, is_forced } = origin;
         let state_bytes = checked.begins_at.as_ref().map_or(0, String::len);
         self.0.workshop.take_room(RUN_BYTES + (checked.spec.len() + state_bytes) as u64)?;
         let registered = Registered {
@@ -247,8 +238,7 @@ impl Runs {
         };
         let (feed, totals) = (self.0.feed.clone(), self.0.totals.clone());
         let live = Arc::new(LiveRun::new(registered, feed, self.history().clone(), totals));
-        let time = for_s.map(Duration::from_secs_f64);
-        let job = Job { prepared: checked.prepared, spec: checked.spec, time, is_forced };
+        let job = Job { prepared: checked.prepared, spec: checked.spec, is_forced };
         let (client, cost, run) = (self.client().clone(), checked.cost, live.clone());
         let join = Message::Join(Box::new(Waiting { client, cost, run, job, place, open }));
         let (own, spec, messages) = (live.clone(), checked.sent, self.0.owner.messages.clone());
@@ -258,7 +248,7 @@ impl Runs {
             let known = transact(connection, |transaction| {
                 runs::insert(transaction, &own.registered, &spec, begins_at.as_deref(), repeat.as_ref())
             })?;
-            if known == KnownSubmission::No
+            if known.is_none()
                 && let Err(error) = messages.try_send(join)
             {
                 transact(connection, |transaction| runs::unregister(transaction, own.id()))?;
@@ -266,11 +256,16 @@ impl Runs {
             }
             Ok(Ok(known))
         });
-        Ok((known.await??, live))
+        let known = known.await??;
+        drop(turn);
+        match self.known(known).await? {
+            Some(known) => Ok(known),
+            None => Ok(Submitted { run: self.detail_of(&live).await, is_new: true }),
+        }
     }
 
     /// Takes the permits of a new run: one of the limit on waiting runs, and one of the limit on waiting and active runs.
-    fn places(&self) -> Result<(Place, Place), RunsError> {
+    fn places(&self) -> Result<(HeldAmount, HeldAmount), RunsError> {
         let (client, bounds) = (self.client(), &self.settings().clients);
         let open = self.0.permits.open.try_take(client).map_err(|shares| {
             RunsError::Quota(format!(
@@ -293,14 +288,6 @@ impl Runs {
         Ok((place, open))
     }
 
-    /// Returns the result of a registration: the new run, or the run of an earlier request with the same key.
-    async fn submitted(&self, known: KnownSubmission, live: &Arc<LiveRun>) -> Result<Submitted, RunsError> {
-        match self.known(known).await? {
-            Some(known) => Ok(known),
-            None => Ok(Submitted { run: self.detail_of(live).await, is_new: true }),
-        }
-    }
-
     /// Finds the run of an earlier submission with the same key.
     async fn repeated(&self, repeat: Option<&Repeat>) -> Result<Option<Submitted>, RunsError> {
         let Some(repeat) = repeat.cloned() else { return Ok(None) };
@@ -308,11 +295,13 @@ impl Runs {
         self.known(known).await
     }
 
-    async fn known(&self, known: KnownSubmission) -> Result<Option<Submitted>, RunsError> {
+    async fn known(&self, known: Option<KnownSubmission>) -> Result<Option<Submitted>, RunsError> {
         match known {
-            KnownSubmission::No => Ok(None),
-            KnownSubmission::Other => Err(RunsError::KeyReused),
-            KnownSubmission::Same(id) => Ok(Some(Submitted { run: self.detail(&id).await?, is_new: false })),
+            None => Ok(None),
+            Some(KnownSubmission { is_same: false, .. }) => Err(RunsError::KeyReused),
+            Some(KnownSubmission { run, .. }) => {
+                Ok(Some(Submitted { run: self.detail(&run).await?, is_new: false }))
+            }
         }
     }
 
@@ -381,12 +370,7 @@ impl Runs {
         if !faults.is_empty() {
             return Err(RunsError::invalid(faults));
         }
-        let guests = || {
-            prepared.plan.stages.iter().filter_map(|stage| match &stage.kind {
-                StageKind::Wasm(wasm) => Some((stage, wasm)),
-                _ => None,
-            })
-        };
+        let guests = || admission::wasm_stages(&prepared.plan);
         let modules = guests().map(|(stage, wasm)| (stage.id.to_string(), wasm.digest.clone())).collect();
         Ok(Checked {
             sent: RunSpec { document, modules },
@@ -505,11 +489,10 @@ fn repeat(
     for_s: Option<f64>,
     tags: &[String],
 ) -> Result<Repeat, RunsError> {
-    if key.is_empty() || key.len() > MAX_KEY || !key.bytes().all(|byte| (b'!'..=b'~').contains(&byte)) {
-        return Err(RunsError::Refused(format!(
-            "`Idempotency-Key` must have 1 to {MAX_KEY} printable ASCII characters and no blanks"
-        )));
-    }
+    let is_printable = key.bytes().all(|byte| byte.is_ascii_graphic());
+    RunsError::refuse_unless((1..=MAX_KEY).contains(&key.len()) && is_printable, || {
+        format!("`Idempotency-Key` must have 1 to {MAX_KEY} printable ASCII characters and no blanks")
+    })?;
     let mut request =
         Sha256::new().chain_update(document).chain_update(for_s.map_or([0; 8], f64::to_le_bytes));
     // Without tags, the digest is the same as in earlier versions, so that keys used before an update still match their requests.

@@ -11,7 +11,7 @@ use penstock_engine::ports::StopFlag;
 use penstock_formats::sample_of;
 use penstock_storage::BYTES_FIELD;
 use penstock_types::spec::{DeadlineMs, MemoryMib, Name, OutputMib};
-use penstock_types::text::{MAX_SHOWN_KEY, printable, with_causes};
+use penstock_types::text::{shown, with_causes};
 use serde_json::{Map, json};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -23,11 +23,9 @@ use crate::wire::{TryAsset, TryFrom, TryRequest, TrySample};
 use crate::work::CHECK_EVERY;
 use penstock_pipeline::trial::{TrialReport, TrialSettings, check_trial_params, try_module_until};
 
-/// Maximum number of samples of one trial.
 const MAX_SAMPLES: usize = 16;
 /// Maximum size of all samples of a trial, in bytes.
 const MAX_BYTES: u64 = 64 << 20;
-/// Maximum number of assets of one trial.
 const MAX_ASSETS: usize = 16;
 /// Default limit of the CPU time for one sample, in milliseconds.
 const DEADLINE_MS: u32 = 5_000;
@@ -37,7 +35,6 @@ const MAX_DEADLINE_MS: u32 = 10_000;
 const MEMORY_MIB: u32 = 256;
 /// Maximum memory limit of an instance, in MiB.
 const MAX_MEMORY_MIB: u32 = 1_024;
-/// Maximum number of trials of one sample.
 const MAX_REPEAT: u32 = 3;
 /// Maximum number of samples in one call to a module of mode `batch`.
 const BATCH: usize = MAX_SAMPLES;
@@ -110,8 +107,7 @@ impl Runs {
 
     async fn read_samples(&self, TryFrom { store, keys }: TryFrom) -> Result<Vec<Sample>, RunsError> {
         check_count(keys.len())?;
-        let found = self.allowed_stores().get(&store);
-        let found = found.ok_or_else(|| RunsError::not_found("store", &store))?;
+        let found = self.store(&store)?;
         let mut samples = Vec::with_capacity(keys.len());
         let mut total = 0_u64;
         for key in keys {
@@ -134,17 +130,13 @@ impl Runs {
     ) -> Result<BTreeMap<String, Bytes>, RunsError> {
         let most_mib = u64::from(self.settings().bounds.assets_mib.get()).min(MAX_BYTES >> 20);
         let check = |bytes: u64| {
-            let refused = || {
-                RunsError::Refused(format!("the assets of a trial may have at most {most_mib} MiB in total"))
-            };
-            if bytes <= most_mib << 20 { Ok(()) } else { Err(refused()) }
+            RunsError::refuse_unless(bytes <= most_mib << 20, || {
+                format!("the assets of a trial may have at most {most_mib} MiB in total")
+            })
         };
-        if assets.len() > MAX_ASSETS {
-            let found = assets.len();
-            return Err(RunsError::Refused(format!(
-                "found {found} assets, but a trial may have at most {MAX_ASSETS}"
-            )));
-        }
+        RunsError::refuse_unless(assets.len() <= MAX_ASSETS, || {
+            format!("found {} assets, but a trial may have at most {MAX_ASSETS}", assets.len())
+        })?;
         let mut read = BTreeMap::new();
         let mut total = 0_u64;
         for (name, asset) in assets {
@@ -153,8 +145,7 @@ impl Runs {
                     RunsError::Refused(format!("the asset `{name}` has bytes that are not base64: {error}"))
                 })?,
                 TryAsset::Stored { store, key } => {
-                    let found = self.allowed_stores().get(&store);
-                    let found = found.ok_or_else(|| RunsError::not_found("store", &store))?;
+                    let found = self.store(&store)?;
                     let key: Arc<str> = key.into();
                     // The size is checked before the object is read, because an object may have any size.
                     check(total.saturating_add(found.size(key.clone()).await.map_err(storage)?))?;
@@ -172,9 +163,8 @@ impl Runs {
 fn settings(request: &TryRequest) -> Result<TrialSettings, RunsError> {
     let bounded = |what: &str, wanted: Option<u32>, usual: u32, most: u32| {
         let value = wanted.unwrap_or(usual);
-        let refused =
-            || RunsError::Refused(format!("`{what}` must be a number from 1 to {most}, found {value}"));
-        if (1..=most).contains(&value) { Ok(value) } else { Err(refused()) }
+        let why = || format!("`{what}` must be a number from 1 to {most}, found {value}");
+        RunsError::refuse_unless((1..=most).contains(&value), why).map(|()| value)
     };
     let deadline = bounded("deadline_ms", request.deadline_ms, DEADLINE_MS, MAX_DEADLINE_MS)?;
     let memory = bounded("memory_mib", request.memory_mib, MEMORY_MIB, MAX_MEMORY_MIB)?;
@@ -199,8 +189,8 @@ fn given(samples: Vec<TrySample>) -> Result<Vec<Sample>, RunsError> {
 }
 
 fn sample(given: TrySample) -> Result<Sample, RunsError> {
-    let shown = printable(&given.key, MAX_SHOWN_KEY);
-    let refused = |reason: &str| RunsError::Refused(format!("the sample `{shown}` {reason}"));
+    let key = shown(&given.key);
+    let refused = |reason: &str| RunsError::Refused(format!("the sample `{key}` {reason}"));
     let mut line: Map<_, _> = given.fields.unwrap_or_default();
     line.insert("key".to_owned(), json!(if given.key.is_empty() { "sample" } else { &given.key }));
     let line = serde_json::to_vec(&line).expect("a map of JSON is JSON");
@@ -221,18 +211,14 @@ fn sample(given: TrySample) -> Result<Sample, RunsError> {
 }
 
 fn check_count(samples: usize) -> Result<(), RunsError> {
-    match samples {
-        1..=MAX_SAMPLES => Ok(()),
-        _ => Err(RunsError::Refused(format!("a trial takes 1 to {MAX_SAMPLES} samples, found {samples}"))),
-    }
+    RunsError::refuse_unless((1..=MAX_SAMPLES).contains(&samples), || {
+        format!("a trial takes 1 to {MAX_SAMPLES} samples, found {samples}")
+    })
 }
 
 fn check_bytes(bytes: u64) -> Result<(), RunsError> {
-    if bytes <= MAX_BYTES {
-        return Ok(());
-    }
-    let most = MAX_BYTES >> 20;
-    Err(RunsError::Refused(format!(
-        "the samples of a trial may have at most {most} MiB in total; use fewer samples"
-    )))
+    RunsError::refuse_unless(bytes <= MAX_BYTES, || {
+        let most = MAX_BYTES >> 20;
+        format!("the samples of a trial may have at most {most} MiB in total; use fewer samples")
+    })
 }

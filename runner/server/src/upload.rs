@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use penstock_pipeline::DiskRoom;
-use penstock_types::text::with_causes;
+use penstock_types::spec::Name;
+use penstock_types::text::{shown, with_causes};
 use penstock_wasm::{Module, ModuleReport};
 use sha2::{Digest, Sha256};
 use tokio::fs::File;
@@ -19,7 +20,7 @@ use crate::history::modules::{ModuleInsertion, Uploader};
 use crate::history::{HistoryError, modules, transact};
 use crate::priority::work_low;
 use crate::runs::{COMPILE_TURN, Runs, apart};
-use crate::turns::Place;
+use crate::sharing::HeldAmount;
 use crate::wire::ModuleUpload;
 use crate::workshop::{Workshop, sync_folder};
 
@@ -157,14 +158,14 @@ impl Draft {
 
 impl Whole {
     /// Waits for a permit to inspect and compile the module. Among the modules of one client, the smallest comes first.
-    async fn turn(&self, runs: &Runs) -> Result<Place, RunsError> {
+    async fn turn(&self, runs: &Runs) -> Result<HeldAmount, RunsError> {
         let place = runs.0.workshop.compiling.take(runs.client(), self.size, COMPILE_TURN).await;
         place.ok_or_else(|| RunsError::no_place("compiling modules"))
     }
 }
 
 /// Works behind the requests of others if the client has more modules at once.
-fn in_turn<T: Send>(place: &Place, work: impl FnOnce() -> T + Send) -> Result<T, RunsError> {
+fn in_turn<T: Send>(place: &HeldAmount, work: impl FnOnce() -> T + Send) -> Result<T, RunsError> {
     if !place.is_one_of_several {
         return Ok(work());
     }
@@ -178,12 +179,11 @@ fn check_room(workshop: &Workshop, digest: &str) -> Result<(), RunsError> {
     let (is_known, count) = workshop.history.read_blocking(|connection| -> Result<_, HistoryError> {
         Ok((modules::has(connection, digest)?, modules::count(connection)?))
     })?;
-    if is_known || count < most {
-        return Ok(());
-    }
-    Err(RunsError::Refused(format!(
-        "this server stores at most {most} versions of modules (`limits.modules.versions`) and has {count}; delete versions that are no longer needed"
-    )))
+    RunsError::refuse_unless(is_known || count < most, || {
+        format!(
+            "this server stores at most {most} versions of modules (`limits.modules.versions`) and has {count}; delete versions that are no longer needed"
+        )
+    })
 }
 
 /// Returns the report of a module from the history; if its bytes are unknown, compiles the module first, unless its name belongs
@@ -199,12 +199,12 @@ fn check(workshop: &Workshop, draft: &Whole, digest: &str, by: &Uploader) -> Res
     let report =
         ModuleReport::read(&bytes, &workshop.settings.sandbox.gate).map_err(|error| refused(&error))?;
     let name = &report.manifest.name;
-    if penstock_types::spec::Name::new(name).is_none() {
-        return Err(RunsError::Refused(format!(
+    RunsError::refuse_unless(Name::new(name).is_some(), || {
+        format!(
             "the module is named `{}`, which is not a valid name: a name has 1 to 128 letters, digits, `.`, `_` or `-`, and starts with a letter or a digit",
-            penstock_types::text::printable(name, 200)
-        )));
-    }
+            shown(name)
+        )
+    })?;
     if let Some(owner) = workshop.history.read_blocking(|connection| by.refused_by(connection, name))? {
         return Err(RunsError::NotOwner { name: name.clone(), owner });
     }

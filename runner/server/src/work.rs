@@ -27,19 +27,15 @@ const WAIT: Duration = Duration::from_secs(3600);
 /// Maximum wait for a permit to compile a module whose compiled code is no longer cached.
 const COMPILE_TURN: Duration = Duration::from_secs(600);
 
-/// Checked document to run.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) prepared: Prepared<()>,
     /// Document with all defaults filled in, as JSON text: a queued run holds no parsed tree.
     pub(crate) spec: String,
-    /// Time after which the run ends as completed.
-    pub(crate) time: Option<Duration>,
     /// Set if the run continues another one whatever differs.
     pub(crate) is_forced: bool,
 }
 
-/// Reason why a registered run cannot start.
 #[derive(Debug, thiserror::Error)]
 enum RunStartError {
     #[error("cannot load the module `{written}`")]
@@ -94,7 +90,8 @@ pub(crate) fn work(workshop: &Workshop, client: &ClientId, live: &Arc<LiveRun>, 
         Ok(Some(run)) => {
             live.on_started(&run);
             live.write_soon();
-            let Ended { snapshot, output, .. } = wait(run, job.time, limit);
+            let Ended { snapshot, output, .. } =
+                wait(run, live.registered.for_s.map(Duration::from_secs_f64), limit);
             let output =
                 output.err().map(|error| format!("the dead letters are incomplete: {}", with_causes(&error)));
             let (state, error) = (snapshot.state, snapshot.error.clone());
@@ -169,7 +166,7 @@ fn start(
     });
     let Some(ready) = ready?.transpose()? else { return Ok(None) };
     live.begin(ready.clock().clone(), ready.facts().clone());
-    Ok(Some(ready.start(vec![Arc::new(LiveObserver::of(live))])?))
+    Ok(Some(ready.start(vec![Arc::new(LiveObserver(Arc::downgrade(live)))])?))
 }
 
 fn wait(run: Run, time: Option<Duration>, limit: Option<TimeLimit>) -> Ended {

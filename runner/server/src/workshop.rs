@@ -16,7 +16,7 @@ use crate::fair::ClientId;
 use crate::history::{History, HistoryError, free_bytes, modules, runs, transact};
 use crate::private;
 use crate::settings::RunsSettings;
-use crate::turns::{Place, Turns};
+use crate::sharing::{HeldAmount, SharedAmount};
 use penstock_pipeline::{DiskRoom, Modules, StdModule};
 
 /// Maximum number of loaded modules in the cache.
@@ -38,8 +38,7 @@ pub(crate) struct Workshop {
     pub(crate) history: History,
     pub(crate) sandbox: Sandbox,
     pub(crate) settings: RunsSettings,
-    /// Permits to inspect and compile modules.
-    pub(crate) compiling: Turns,
+    pub(crate) compiling: SharedAmount,
     /// Bytes used in the data directory, and their limit.
     pub(crate) disk: Arc<DiskRoom>,
     /// Cached modules, the least recently used first.
@@ -66,7 +65,7 @@ impl Workshop {
         history: History,
         sandbox: Sandbox,
         settings: RunsSettings,
-        compiling: Turns,
+        compiling: SharedAmount,
     ) -> Result<Self, OpenError> {
         let unusable = |path: &Path| {
             let path = path.to_owned();
@@ -125,7 +124,6 @@ impl Workshop {
         }
     }
 
-    /// Reserves space on the disk.
     pub(crate) fn take_room(&self, bytes: u64) -> Result<(), RunsError> {
         if self.disk.take(bytes) {
             return Ok(());
@@ -140,7 +138,7 @@ impl Workshop {
         digest: &str,
         client: &ClientId,
         most: Duration,
-    ) -> Result<Option<Place>, RunsError> {
+    ) -> Result<Option<HeldAmount>, RunsError> {
         if self.loaded(digest).is_some() || self.sandbox.is_compiled(digest) {
             return Ok(None);
         }
@@ -192,7 +190,6 @@ impl Workshop {
         }
     }
 
-    /// Removes the bytes of a removed version.
     pub(crate) fn remove_object(&self, digest: &str) {
         self.forget(digest);
         let object = self.object(digest);

@@ -11,7 +11,7 @@ use crate::stats::BookRow;
 use crate::verdict::Verdict;
 
 /// Figures of a run over one window.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunFigures {
     /// Id of the run.
     pub run: RunId,
@@ -59,7 +59,7 @@ pub struct RunTotals {
 }
 
 /// Interval that figures cover.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct FigureWindow {
     /// Kind of the window.
     pub kind: WindowKind,
@@ -70,10 +70,11 @@ pub struct FigureWindow {
 }
 
 /// Kind of a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WindowKind {
     /// The whole run, warm-up included. Percentiles and maxima are available.
+    #[default]
     Whole,
     /// The whole run without warm-up, which ends with the first item that the consumer takes.
     Steady,

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::connections::network;
-use crate::problem::{ApiError, ApiResult, ProblemKind};
+use crate::problem::{ApiError, ApiResult, ProblemKind, refuse};
 
 /// Role of a token. Each role includes the permissions of the roles before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -67,7 +67,7 @@ impl Caller {
         let (own, role) = (self.role.name(), role.name());
         let detail =
             format!("the token `{}` has the role `{own}`, but this operation requires `{role}`", self.name);
-        Err(ApiError::new(ProblemKind::ROLE_TOO_LOW, detail))
+        refuse(ProblemKind::ROLE_TOO_LOW, detail)
     }
 }
 
@@ -79,7 +79,6 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// Error of a request without a token.
 pub(crate) fn sign_in_needed() -> ApiError {
     let detail = "send the server's token as `Authorization: Bearer …`, or sign in with a browser";
     ApiError::new(ProblemKind::SIGN_IN_NEEDED, detail)

@@ -17,7 +17,7 @@ use super::operator_token::TokenError;
 use super::session::Sessions;
 use super::tokens::{TokenDigest, Tokens, digest};
 use super::wrong::WrongTokens;
-use crate::problem::{ApiError, ApiResult, ProblemKind};
+use crate::problem::{ApiResult, ProblemKind, refuse};
 use crate::settings::ServeSettings;
 
 /// Content security policy of the pages: no other origin, no inline script.
@@ -32,7 +32,6 @@ pub(crate) const CODE_LIFETIME: Duration = Duration::from_secs(600);
 /// Maximum number of valid codes.
 const MAX_CODES: usize = 16;
 
-/// Checks host, origin and token of every request.
 #[derive(Debug)]
 pub(crate) struct RequestGuard {
     hosts: Vec<String>,
@@ -59,7 +58,6 @@ impl RequestGuard {
         }
     }
 
-    /// Creates a code for the holder of a token.
     pub(crate) fn issue_code(&self, token: TokenDigest, now: Instant) -> Result<String, TokenError> {
         self.codes.issue(token, now, now + CODE_LIFETIME)
     }
@@ -110,18 +108,15 @@ impl RequestGuard {
         let host = named.next().filter(|_| named.next().is_none());
         let host = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
         let Some(host) = host else {
-            return Err(ApiError::new(
-                ProblemKind::BAD_REQUEST,
-                "the header `Host` must name exactly one host",
-            ));
+            return refuse(ProblemKind::BAD_REQUEST, "the header `Host` must name exactly one host");
         };
         let name = host.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
         let known = name == "localhost" || name.parse::<IpAddr>().is_ok() || self.hosts.contains(&name);
         if !known || host.as_str().contains('@') {
-            return Err(ApiError::new(
+            return refuse(
                 ProblemKind::WRONG_HOST,
                 "unknown host name; use the server's IP address or `localhost`, or add the name to `hosts` in its configuration",
-            ));
+            );
         }
         Ok(host)
     }
@@ -130,10 +125,8 @@ impl RequestGuard {
     fn check_origin(&self, request: &Request, host: &Authority) -> ApiResult<()> {
         let headers = request.headers();
         let foreign = |what: &str| {
-            Err(ApiError::new(
-                ProblemKind::WRONG_ORIGIN,
-                format!("{what}; only pages of this server may send requests"),
-            ))
+            let detail = format!("{what}; only pages of this server may send requests");
+            refuse(ProblemKind::WRONG_ORIGIN, detail)
         };
         for origin in headers.get_all(header::ORIGIN) {
             let page = origin.to_str().ok().and_then(|origin| {
@@ -205,7 +198,6 @@ mod tests {
 
     use super::super::operator_token::OperatorToken;
     use super::*;
-    use crate::settings::ServeLimits;
 
     const TOKEN: &str = "0123456789abcdef";
 
@@ -216,7 +208,6 @@ mod tests {
             tokens_file: None,
             tls: None,
             hosts: vec!["Penstock.example".to_owned()],
-            limits: ServeLimits::default(),
         })
     }
 

@@ -29,7 +29,6 @@ impl<T: Copy + Ord> Issued<T> {
         Self { most, secrets: Mutex::default() }
     }
 
-    /// Creates a secret for the holder of a token.
     pub(crate) fn issue(&self, token: TokenDigest, now: T, until: T) -> Result<String, TokenError> {
         let secret = random_text()?;
         let mut secrets = self.lock();

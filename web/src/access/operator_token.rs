@@ -12,7 +12,6 @@ const LEAST_CHARACTERS: usize = 16;
 const MOST_BYTES: u64 = 4096;
 /// Random bytes of a generated token.
 const RANDOM_BYTES: usize = 32;
-/// Name of the token's file in the data directory.
 const FILE: &str = "token";
 /// Permission bits of the group and of other users.
 const OTHERS: u32 = 0o077;
@@ -68,7 +67,6 @@ impl OperatorToken {
         }
     }
 
-    /// Path of the token's file in a data directory.
     pub fn file_in(folder: &Path) -> PathBuf {
         folder.join(FILE)
     }

@@ -48,7 +48,6 @@ impl Sessions {
     }
 }
 
-/// Digests of the values of all session cookies.
 fn digests(headers: &HeaderMap) -> Vec<[u8; 32]> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|sent| sent.to_str().ok());
     let cookies = cookies.flat_map(Cookie::split_parse).filter_map(Result::ok);

@@ -19,9 +19,8 @@ use super::caller::{Caller, Role};
 use super::operator_token::{
     OperatorToken, TokenError, hexadecimal, random_text, read_private, write_private,
 };
-use crate::problem::{ApiError, ApiResult, ProblemKind};
+use crate::problem::{ApiResult, ProblemKind, refuse};
 
-/// Name of the token file in the data directory.
 const FILE: &str = "tokens.json";
 /// Maximum size of the token file, in bytes.
 const MOST_BYTES: u64 = 1 << 20;
@@ -52,7 +51,6 @@ pub struct TokenFile {
     pub tokens: Vec<NamedToken>,
 }
 
-/// SHA-256 digest of a token.
 pub(crate) type TokenDigest = [u8; 32];
 
 /// Digest of a token that is valid until `expires`, and its holder.
@@ -86,7 +84,6 @@ impl TokenFile {
         read(&Self::path(folder))
     }
 
-    /// Path of the token file in a data directory.
     pub fn path(folder: &Path) -> PathBuf {
         folder.join(FILE)
     }
@@ -161,7 +158,6 @@ impl Tokens {
         Self { own, file, read: Mutex::default() }
     }
 
-    /// Digest of the operator's own token.
     pub(crate) fn own(&self) -> TokenDigest {
         self.own.digest
     }
@@ -172,7 +168,7 @@ impl Tokens {
         if let Some(file) = &self.file {
             read.look(file, Instant::now());
         }
-        let refused = |detail: String| Err(ApiError::new(ProblemKind::SIGN_IN_NEEDED, detail));
+        let refused = |detail: String| refuse(ProblemKind::SIGN_IN_NEEDED, detail);
         let keys = read.keys.iter().chain([&self.own]);
         let found =
             keys.fold(None, |found, key| if key.digest.ct_eq(digest).into() { Some(key) } else { found });

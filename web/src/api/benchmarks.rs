@@ -18,8 +18,7 @@ use crate::answer::created;
 use crate::app::App;
 use crate::extract::{InPath, InQuery, JsonBody, Sent, run_blocking};
 use crate::openapi::ApiRouter;
-use crate::problem::{ApiError, ApiResult, ProblemKind};
-use crate::settings::ServeLimits;
+use crate::problem::{ApiError, ApiResult, JsonResult, ProblemKind};
 
 /// Maximum number of findings that lists show for a report.
 const FINDINGS: usize = 3;
@@ -109,7 +108,7 @@ struct FastestLoad {
 }
 
 impl JsonBody for BenchReport {
-    fn bounds(_: &ServeLimits) -> JsonBounds {
+    fn bounds() -> JsonBounds {
         JsonBounds { bytes: MAX_BENCHMARK_BYTES, nodes: REPORT_NODES }
     }
 
@@ -127,32 +126,36 @@ impl JsonBody for BenchReport {
 
 pub(super) fn routes(api: &mut ApiRouter) {
     api.tag("benchmarks");
-    api.route("GET /benchmarks", "List benchmarks, newest first", list_benchmarks);
-    api.route("POST /benchmarks", "Store the report of a storage benchmark", keep_benchmark)
+    api.route("GET /benchmarks", list_benchmarks).summary("List benchmarks, newest first");
+    api.route("POST /benchmarks", keep_benchmark)
+        .summary("Store the report of a storage benchmark")
         .description(
             "A report that is stored already creates no new benchmark. Beyond the limit, the oldest benchmark is deleted.",
         )
         .answer::<BenchmarkSummary>(200)
         .answer::<BenchmarkSummary>(201);
-    api.route("POST /benchmarks/start", "Start a storage benchmark on the server", start_benchmark).description(
-        "Only one benchmark runs at a time. The benchmark uses threads and memory from the budget of runs, and takes permits of its \
-         store in turn with runs. Its report is stored like an uploaded one.",
-    );
-    api.route("GET /benchmarks/current", "Show the running storage benchmark, or the last one", show_current);
-    api.route("POST /benchmarks/{id}/stop", "Stop the running storage benchmark", stop_benchmark)
+    api.route("POST /benchmarks/start", start_benchmark)
+        .summary("Start a storage benchmark on the server")
+        .description(
+            "Only one benchmark runs at a time. The benchmark uses threads and memory from the budget of runs, and takes permits of its \
+             store in turn with runs. Its report is stored like an uploaded one.",
+        );
+    api.route("GET /benchmarks/current", show_current)
+        .summary("Show the running storage benchmark, or the last one");
+    api.route("POST /benchmarks/{id}/stop", stop_benchmark)
+        .summary("Stop the running storage benchmark")
         .description("The measurements made so far are stored. Responds once the benchmark has ended, after at most 3 s.");
-    api.route("GET /benchmarks/{id}", "Show the report of a benchmark", show_benchmark)
+    api.route("GET /benchmarks/{id}", show_benchmark)
+        .summary("Show the report of a benchmark")
         .answer::<BenchReport>(200);
-    api.route("GET /benchmarks/{id}/comparison", "Compare a benchmark with another one", compare_benchmarks)
+    api.route("GET /benchmarks/{id}/comparison", compare_benchmarks)
+        .summary("Compare a benchmark with another one")
         .answer::<BenchmarkComparison>(200);
-    api.route("DELETE /benchmarks/{id}", "Delete a benchmark and its report", delete_benchmark);
+    api.route("DELETE /benchmarks/{id}", delete_benchmark).summary("Delete a benchmark and its report");
 }
 
-async fn list_benchmarks(
-    app: App,
-    InQuery(query): InQuery<BenchmarkQuery>,
-) -> ApiResult<Json<Page<BenchmarkSummary>>> {
-    let Page { items, next } = app.runs.benchmarks(query).await?;
+async fn list_benchmarks(app: App, query: InQuery<BenchmarkQuery>) -> JsonResult<Page<BenchmarkSummary>> {
+    let Page { items, next } = app.runs.benchmarks(query.0).await?;
     Ok(Json(Page { items: items.into_iter().filter_map(summary).collect(), next }))
 }
 
@@ -174,22 +177,19 @@ fn packed(report: BenchReport) -> (Value, Vec<u8>) {
     (summary, written(report))
 }
 
-async fn start_benchmark(
-    app: App,
-    Sent(request, _): Sent<StartBenchmark>,
-) -> ApiResult<Json<BenchmarkProgress>> {
-    Ok(Json(app.runs.start_benchmark(request, packed).await?))
+async fn start_benchmark(app: App, request: Sent<StartBenchmark>) -> JsonResult<BenchmarkProgress> {
+    Ok(Json(app.runs.start_benchmark(request.0, packed).await?))
 }
 
 async fn show_current(app: App) -> Json<CurrentBenchmark> {
     Json(CurrentBenchmark { benchmark: app.runs.current_benchmark() })
 }
 
-async fn stop_benchmark(app: App, InPath(path): InPath<BenchmarkPath>) -> ApiResult<Json<BenchmarkProgress>> {
+async fn stop_benchmark(app: App, path: InPath<BenchmarkPath>) -> JsonResult<BenchmarkProgress> {
     Ok(Json(app.runs.stop_benchmark(&path.id).await?))
 }
 
-async fn show_benchmark(app: App, InPath(path): InPath<BenchmarkPath>) -> ApiResult<Response> {
+async fn show_benchmark(app: App, path: InPath<BenchmarkPath>) -> ApiResult<Response> {
     let answer = app.large_answer().await?;
     let report = answer.runs.benchmark_report(&path.id).await?;
     // A report stored by an earlier version may lack figures.
@@ -198,26 +198,22 @@ async fn show_benchmark(app: App, InPath(path): InPath<BenchmarkPath>) -> ApiRes
 
 async fn compare_benchmarks(
     app: App,
-    InPath(path): InPath<BenchmarkPath>,
+    path: InPath<BenchmarkPath>,
     InQuery(query): InQuery<ComparisonQuery>,
 ) -> ApiResult<Response> {
     let answer = app.large_answer().await?;
-    let read = |id: String| {
-        let runs = answer.runs.clone();
-        async move {
-            let (kept, report) = (runs.benchmark(&id).await?, runs.benchmark_report(&id).await?);
-            Ok::<_, ApiError>((summary(kept).ok_or_else(|| other_version(&id))?, report))
-        }
+    let read = async |id: &str| {
+        let (kept, report) = (answer.runs.benchmark(id).await?, answer.runs.benchmark_report(id).await?);
+        Ok::<_, ApiError>((summary(kept).ok_or_else(|| other_version(id))?, report))
     };
-    let both = (read(query.base).await?, read(path.id).await?);
-    let write =
-        |((base, before), (benchmark, after)): ((BenchmarkSummary, Vec<u8>), (BenchmarkSummary, Vec<u8>))| {
-            let parsed = |id: &str, report: Vec<u8>| {
-                serde_json::from_slice::<BenchReport>(&report).map_err(|_| other_version(id))
-            };
-            let comparison = compare(&parsed(&base.id, before)?, &parsed(&benchmark.id, after)?);
-            Ok(serde_json::to_vec(&BenchmarkComparison { base, benchmark, comparison })?)
+    let both = [read(&query.base).await?, read(&path.id).await?];
+    let write = |[(base, before), (benchmark, after)]: [(BenchmarkSummary, Vec<u8>); 2]| {
+        let parsed = |kept: &BenchmarkSummary, report: Vec<u8>| {
+            serde_json::from_slice::<BenchReport>(&report).map_err(|_| other_version(&kept.id))
         };
+        let comparison = compare(&parsed(&base, before)?, &parsed(&benchmark, after)?);
+        Ok(serde_json::to_vec(&BenchmarkComparison { base, benchmark, comparison })?)
+    };
     answer.written(both, write).await
 }
 
@@ -232,7 +228,7 @@ fn written(report: BenchReport) -> Vec<u8> {
     serde_json::to_vec(&report.completed()).expect("numbers and texts are JSON")
 }
 
-async fn delete_benchmark(app: App, InPath(path): InPath<BenchmarkPath>) -> ApiResult<NoContent> {
+async fn delete_benchmark(app: App, path: InPath<BenchmarkPath>) -> ApiResult<NoContent> {
     app.runs.delete_benchmark(&path.id).await?;
     Ok(NoContent)
 }

@@ -21,7 +21,7 @@ use crate::access::Role;
 use crate::app::App;
 use crate::extract::{InPath, InQuery, JsonBody, Sent};
 use crate::openapi::ApiRouter;
-use crate::problem::{ApiError, ApiResult};
+use crate::problem::{ApiError, ApiResult, JsonResult};
 
 #[derive(Deserialize, JsonSchema)]
 struct StagePath {
@@ -53,130 +53,95 @@ impl JsonBody for PredictRequest {}
 
 pub(super) fn routes(api: &mut ApiRouter) {
     api.tag("data");
-    api.route("GET /runs/{id}/series", "Show time series: means with minimum and maximum", show_series)
+    api.route("GET /runs/{id}/series", show_series)
+        .summary("Show time series: means with minimum and maximum")
         .answer::<Series>(200);
-    api.route("GET /runs/{id}/figures", "Show the figures of a run over one window, with a verdict", show_figures)
+    api.route("GET /runs/{id}/figures", show_figures)
+        .summary("Show the figures of a run over one window, with a verdict")
         .answer::<RunFigures>(200)
         .description(
             "The window is the whole run without warm-up, the last seconds of the run (`last_s`), or a time range (`from_s`, `to_s`). The \
              bounds of a range are moved outwards to bounds of stored rows, which are at least 250 ms long; the response contains the \
              actual bounds. `from_s=0` alone selects the whole run with warm-up.",
         );
-    api.route(
-        "GET /runs/{id}/windows",
-        "List the figures of all stages and queues, window by window",
-        list_windows,
-    )
-    .answer::<WindowList>(200);
-    api.route(
-        "GET /runs/{id}/timeline",
-        "List events of a run: replaced instances and bursts of failures",
-        show_timeline,
-    )
-    .answer::<Timeline>(200);
-    api.route(
-        "GET /runs/{id}/ledger",
-        "Show the ledger, which accounts for every sample of a run",
-        show_ledger,
-    );
-    api.route(
-        "GET /runs/{id}/stages/{stage}/times",
-        "Show the distribution of a stage's task times",
-        show_times,
-    );
-    api.route("GET /runs/{id}/errors", "List failed samples, with shortened fields", list_errors);
-    api.route("GET /runs/{id}/logs", "List log messages of modules", list_logs);
-    api.route("GET /runs/{id}/dead-letters", "List the dead letters of a run, by stage", show_dead_letters);
-    api.route(
-        "POST /runs/{id}/replay",
-        "Replay dead letters through the stages that failed",
-        replay_dead_letters,
-    );
-    api.route_for(Some(Role::Read), "POST /runs/{id}/predict", "Predict a run with changed settings", predict_run)
-    .description(
-        "The prediction uses the times measured so far and the rules that schedule the run. With `sweep`, it also lists changes \
-         that would make the run faster.",
-    );
+    api.route("GET /runs/{id}/windows", list_windows)
+        .summary("List the figures of all stages and queues, window by window")
+        .answer::<WindowList>(200);
+    api.route("GET /runs/{id}/timeline", show_timeline)
+        .summary("List events of a run: replaced instances and bursts of failures")
+        .answer::<Timeline>(200);
+    api.route("GET /runs/{id}/ledger", show_ledger)
+        .summary("Show the ledger, which accounts for every sample of a run");
+    api.route("GET /runs/{id}/stages/{stage}/times", show_times)
+        .summary("Show the distribution of a stage's task times");
+    api.route("GET /runs/{id}/errors", list_errors).summary("List failed samples, with shortened fields");
+    api.route("GET /runs/{id}/logs", list_logs).summary("List log messages of modules");
+    api.route("GET /runs/{id}/dead-letters", show_dead_letters)
+        .summary("List the dead letters of a run, by stage");
+    api.route("POST /runs/{id}/replay", replay_dead_letters)
+        .summary("Replay dead letters through the stages that failed");
+    api.route_for(Some(Role::Read), "POST /runs/{id}/predict", predict_run)
+        .summary("Predict a run with changed settings")
+        .description(
+            "The prediction uses the times measured so far and the rules that schedule the run. With `sweep`, it also lists changes \
+             that would make the run faster.",
+        );
 }
 
-async fn show_series(
-    app: App,
-    InPath(path): InPath<RunPath>,
-    InQuery(query): InQuery<SeriesQuery>,
-) -> ApiResult<Response> {
-    let answer = app.large_answer().await?;
-    let series = answer.runs.series(&path.id, query).await?;
-    answer.json(series).await
+async fn show_series(app: App, path: InPath<RunPath>, query: InQuery<SeriesQuery>) -> ApiResult<Response> {
+    app.large_json(async |runs| runs.series(&path.id, query.0).await).await
 }
 
-async fn show_figures(
-    app: App,
-    InPath(path): InPath<RunPath>,
-    InQuery(query): InQuery<FiguresQuery>,
-) -> ApiResult<Response> {
-    let answer = app.large_answer().await?;
-    let figures = answer.runs.figures(&path.id, query).await?;
-    answer.json(figures).await
+async fn show_figures(app: App, path: InPath<RunPath>, query: InQuery<FiguresQuery>) -> ApiResult<Response> {
+    app.large_json(async |runs| runs.figures(&path.id, query.0).await).await
 }
 
-async fn list_windows(
-    app: App,
-    InPath(path): InPath<RunPath>,
-    InQuery(query): InQuery<WindowQuery>,
-) -> ApiResult<Response> {
-    let answer = app.large_answer().await?;
-    let items = answer.runs.windows(&path.id, query).await?;
-    answer.json(WindowList { items }).await
+async fn list_windows(app: App, path: InPath<RunPath>, query: InQuery<WindowQuery>) -> ApiResult<Response> {
+    app.large_json(async |runs| Ok(WindowList { items: runs.windows(&path.id, query.0).await? })).await
 }
 
-async fn show_timeline(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Json<Timeline>> {
+async fn show_timeline(app: App, path: InPath<RunPath>) -> JsonResult<Timeline> {
     Ok(Json(app.runs.timeline(&path.id).await?))
 }
 
-async fn show_ledger(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Json<Ledger>> {
+async fn show_ledger(app: App, path: InPath<RunPath>) -> JsonResult<Ledger> {
     let snapshot = app.runs.detail(&path.id).await?.snapshot;
-    let ledger = snapshot
-        .ok_or_else(|| ApiError::not_found("the run has not started, so it has no ledger yet"))?
-        .ledger;
-    Ok(Json(ledger))
+    let not_started = || ApiError::not_found("the run has not started, so it has no ledger yet");
+    Ok(Json(snapshot.ok_or_else(not_started)?.ledger))
 }
 
-async fn show_times(app: App, InPath(path): InPath<StagePath>) -> ApiResult<Json<TaskTimes>> {
+async fn show_times(app: App, path: InPath<StagePath>) -> JsonResult<TaskTimes> {
     Ok(Json(app.runs.times(&path.id, &path.stage).await?))
 }
 
 async fn list_errors(
     app: App,
-    InPath(path): InPath<RunPath>,
-    InQuery(query): InQuery<ErrorQuery>,
-) -> ApiResult<Json<Page<RunError>>> {
-    Ok(Json(app.runs.errors(&path.id, query).await?))
+    path: InPath<RunPath>,
+    query: InQuery<ErrorQuery>,
+) -> JsonResult<Page<RunError>> {
+    Ok(Json(app.runs.errors(&path.id, query.0).await?))
 }
 
-async fn list_logs(
-    app: App,
-    InPath(path): InPath<RunPath>,
-    InQuery(query): InQuery<LogQuery>,
-) -> ApiResult<Json<Page<LogEntry>>> {
-    Ok(Json(app.runs.logs(&path.id, query).await?))
+async fn list_logs(app: App, path: InPath<RunPath>, query: InQuery<LogQuery>) -> JsonResult<Page<LogEntry>> {
+    Ok(Json(app.runs.logs(&path.id, query.0).await?))
 }
 
-async fn show_dead_letters(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Json<DeadLetters>> {
+async fn show_dead_letters(app: App, path: InPath<RunPath>) -> JsonResult<DeadLetters> {
     Ok(Json(app.runs.dead_letters(&path.id).await?))
 }
 
 async fn replay_dead_letters(
     app: App,
-    InPath(path): InPath<RunPath>,
-    Sent(replay, _): Sent<Replay>,
-) -> ApiResult<Json<ReplayReport>> {
-    Ok(Json(app.runs.replay(&path.id, replay.modules).await?))
+    path: InPath<RunPath>,
+    replay: Sent<Replay>,
+) -> JsonResult<ReplayReport> {
+    Ok(Json(app.runs.replay(&path.id, replay.0.modules).await?))
 }
 
 async fn predict_run(
     app: App,
-    InPath(path): InPath<RunPath>,
-    Sent(request, _): Sent<PredictRequest>,
-) -> ApiResult<Json<Predicted>> {
-    Ok(Json(app.runs.predict(&path.id, request).await?))
+    path: InPath<RunPath>,
+    request: Sent<PredictRequest>,
+) -> JsonResult<Predicted> {
+    Ok(Json(app.runs.predict(&path.id, request.0).await?))
 }

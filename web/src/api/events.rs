@@ -62,9 +62,10 @@ struct Ping {}
 
 pub(super) fn routes(api: &mut ApiRouter) {
     api.tag("live");
-    let mut operation = api.route("GET /events", "Stream live events, as `text/event-stream`", events);
+    let mut operation = api.route("GET /events", events);
     let event = operation.schema::<LiveEvent>();
     operation
+        .summary("Stream live events, as `text/event-stream`")
         .description(
             "The first event is `hello`. Watched runs then send `sample` four times a second, `log`, `state`, `gap` if events \
              were lost, and `end` once the whole run is stored. `runs` reports every run that was submitted or changed its \

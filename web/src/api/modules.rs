@@ -18,9 +18,9 @@ use crate::answer::created;
 use crate::app::App;
 use crate::body::BodyPieces;
 use crate::extract::{InPath, InQuery, JsonBody, Sent, SentModule};
+use crate::limits::TRIAL_BYTES;
 use crate::openapi::ApiRouter;
-use crate::problem::ApiResult;
-use crate::settings::ServeLimits;
+use crate::problem::{ApiResult, JsonResult};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -62,48 +62,38 @@ struct AliasTarget {
 impl JsonBody for AliasTarget {}
 
 impl JsonBody for TryRequest {
-    fn bounds(limits: &ServeLimits) -> JsonBounds {
-        JsonBounds::of_bytes(limits.trial_bytes)
+    fn bounds() -> JsonBounds {
+        JsonBounds::of_bytes(TRIAL_BYTES)
     }
 }
 
 pub(super) fn routes(api: &mut ApiRouter) {
     api.tag("modules");
-    api.route("GET /modules", "List modules, by name", list_modules);
-    api.route("POST /modules", "Upload a module", upload_module)
+    api.route("GET /modules", list_modules).summary("List modules, by name");
+    api.route("POST /modules", upload_module)
+        .summary("Upload a module")
         .description(
             "The name comes from the module's manifest, and belongs to the token that uploads it first: further versions of others are \
              refused with 403, unless they have the role `admin`. Bytes that are stored already create no new version.",
         )
         .answer::<ModuleUpload>(200)
         .answer::<ModuleUpload>(201);
-    api.route("POST /modules/inspect", "Inspect a module without storing it", inspect_module);
-    api.route("GET /modules/{name}", "Show a module's aliases and versions, newest first", show_module);
-    api.route("GET /modules/{name}/versions/{version}", "Show one version of a module", show_version);
-    api.route(
-        "DELETE /modules/{name}/versions/{version}",
-        "Delete a version that no live run uses and no alias points to",
-        delete_version,
-    );
-    api.route(
-        "GET /modules/{name}/versions/{version}/content",
-        "Download a module as it was uploaded",
-        download_module,
-    );
-    api.route(
-        "POST /modules/{name}/versions/{version}/try",
-        "Try a module on a few samples without storing the results",
-        try_module,
-    );
-    api.route("PUT /modules/{name}/aliases/{alias}", "Set an alias to a version", set_alias);
-    api.route("DELETE /modules/{name}/aliases/{alias}", "Remove an alias", remove_alias);
+    api.route("POST /modules/inspect", inspect_module).summary("Inspect a module without storing it");
+    api.route("GET /modules/{name}", show_module)
+        .summary("Show a module's aliases and versions, newest first");
+    api.route("GET /modules/{name}/versions/{version}", show_version).summary("Show one version of a module");
+    api.route("DELETE /modules/{name}/versions/{version}", delete_version)
+        .summary("Delete a version that no live run uses and no alias points to");
+    api.route("GET /modules/{name}/versions/{version}/content", download_module)
+        .summary("Download a module as it was uploaded");
+    api.route("POST /modules/{name}/versions/{version}/try", try_module)
+        .summary("Try a module on a few samples without storing the results");
+    api.route("PUT /modules/{name}/aliases/{alias}", set_alias).summary("Set an alias to a version");
+    api.route("DELETE /modules/{name}/aliases/{alias}", remove_alias).summary("Remove an alias");
 }
 
-async fn list_modules(
-    app: App,
-    InQuery(query): InQuery<ModuleQuery>,
-) -> ApiResult<Json<Page<ModuleSummary>>> {
-    Ok(Json(app.runs.modules(query).await?))
+async fn list_modules(app: App, query: InQuery<ModuleQuery>) -> JsonResult<Page<ModuleSummary>> {
+    Ok(Json(app.runs.modules(query.0).await?))
 }
 
 async fn upload_module(
@@ -121,7 +111,7 @@ async fn upload_module(
     Ok(created(uploaded.created, &address, uploaded))
 }
 
-async fn inspect_module(app: App, SentModule(pieces): SentModule) -> ApiResult<Json<ModuleReport>> {
+async fn inspect_module(app: App, SentModule(pieces): SentModule) -> JsonResult<ModuleReport> {
     Ok(Json(received(&app, pieces).await?.inspect().await?))
 }
 
@@ -141,26 +131,22 @@ async fn received(app: &App, mut pieces: BodyPieces) -> ApiResult<Draft> {
 
 async fn show_module(
     app: App,
-    InPath(path): InPath<NamePath>,
-    InQuery(query): InQuery<VersionQuery>,
-) -> ApiResult<Json<ModuleDetail>> {
-    Ok(Json(app.runs.module(&path.name, query).await?))
+    path: InPath<NamePath>,
+    query: InQuery<VersionQuery>,
+) -> JsonResult<ModuleDetail> {
+    Ok(Json(app.runs.module(&path.name, query.0).await?))
 }
 
-async fn show_version(app: App, InPath(path): InPath<VersionPath>) -> ApiResult<Json<ModuleVersion>> {
+async fn show_version(app: App, path: InPath<VersionPath>) -> JsonResult<ModuleVersion> {
     Ok(Json(app.runs.module_version(&path.name, &path.version).await?))
 }
 
-async fn delete_version(app: App, InPath(path): InPath<VersionPath>) -> ApiResult<NoContent> {
+async fn delete_version(app: App, path: InPath<VersionPath>) -> ApiResult<NoContent> {
     app.runs.delete_module(&path.name, &path.version).await?;
     Ok(NoContent)
 }
 
-async fn download_module(
-    app: App,
-    InPath(path): InPath<VersionPath>,
-    headers: HeaderMap,
-) -> ApiResult<Response> {
+async fn download_module(app: App, path: InPath<VersionPath>, headers: HeaderMap) -> ApiResult<Response> {
     let module = app.runs.module_file(&path.name, &path.version).await?;
     let tag = format!("\"{}\"", module.digest);
     let is_known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
@@ -185,22 +171,17 @@ async fn download_module(
 
 async fn try_module(
     app: App,
-    InPath(path): InPath<VersionPath>,
-    // `_room` keeps the memory reserved while the request is handled.
-    Sent(request, _room): Sent<TryRequest>,
-) -> ApiResult<Json<TrialReport>> {
-    Ok(Json(app.runs.try_module(&path.name, &path.version, request).await?))
+    path: InPath<VersionPath>,
+    request: Sent<TryRequest>,
+) -> JsonResult<TrialReport> {
+    Ok(Json(app.runs.try_module(&path.name, &path.version, request.0).await?))
 }
 
-async fn set_alias(
-    app: App,
-    InPath(path): InPath<AliasPath>,
-    Sent(target, _): Sent<AliasTarget>,
-) -> ApiResult<Json<ModuleDetail>> {
-    Ok(Json(app.runs.set_alias(&path.name, &path.alias, target.version).await?))
+async fn set_alias(app: App, path: InPath<AliasPath>, target: Sent<AliasTarget>) -> JsonResult<ModuleDetail> {
+    Ok(Json(app.runs.set_alias(&path.name, &path.alias, target.0.version).await?))
 }
 
-async fn remove_alias(app: App, InPath(path): InPath<AliasPath>) -> ApiResult<NoContent> {
+async fn remove_alias(app: App, path: InPath<AliasPath>) -> ApiResult<NoContent> {
     app.runs.remove_alias(&path.name, &path.alias).await?;
     Ok(NoContent)
 }

@@ -14,7 +14,7 @@ use crate::answer::created;
 use crate::app::App;
 use crate::extract::{InPath, InQuery, JsonBody, Sent, SentPipeline};
 use crate::openapi::ApiRouter;
-use crate::problem::{ApiError, ApiResult, ProblemKind};
+use crate::problem::{ApiResult, JsonResult, ProblemKind, refuse};
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -46,8 +46,9 @@ pub(super) struct RunPath {
 
 pub(super) fn routes(api: &mut ApiRouter) {
     api.tag("runs");
-    api.route("GET /runs", "List runs, newest first", list_runs);
-    api.route("POST /runs", "Submit a pipeline document, or only check it", submit_run)
+    api.route("GET /runs", list_runs).summary("List runs, newest first");
+    api.route("POST /runs", submit_run)
+        .summary("Submit a pipeline document, or only check it")
         .description(
             "A request that the same token repeats with the same `Idempotency-Key` within a day returns the run of the first request. \
              With `validate_only`, the response is the result of the check.",
@@ -60,30 +61,33 @@ pub(super) fn routes(api: &mut ApiRouter) {
         }))
         .answer::<SubmitAnswer>(200)
         .answer::<RunDetail>(201);
-    api.route("GET /runs/{id}", "Show a run with all its figures", show_run);
-    api.route("DELETE /runs/{id}", "Delete a run that has ended", delete_run);
-    api.route(
-        "GET /runs/{id}/spec",
-        "Show the document as it was sent, and the modules that it used",
-        show_spec,
-    )
-    .answer::<RunSpec>(200);
-    api.route("POST /runs/{id}/stop", "Stop a run and wait until it has ended", stop_run);
-    api.route("POST /runs/{id}/clone", "Submit a run's document again", clone_run).answer::<RunDetail>(201);
-    api.route("POST /runs/{id}/resume", "Continue a run that has ended, as a new run", resume_run)
+    api.route("GET /runs/{id}", show_run).summary("Show a run with all its figures");
+    api.route("DELETE /runs/{id}", delete_run).summary("Delete a run that has ended");
+    api.route("GET /runs/{id}/spec", show_spec)
+        .summary("Show the document as it was sent, and the modules that it used")
+        .answer::<RunSpec>(200);
+    api.route("POST /runs/{id}/stop", stop_run).summary("Stop a run and wait until it has ended");
+    api.route("POST /runs/{id}/clone", clone_run)
+        .summary("Submit a run's document again")
+        .answer::<RunDetail>(201);
+    api.route("POST /runs/{id}/resume", resume_run)
+        .summary("Continue a run that has ended, as a new run")
         .description(
             "The new run begins where the state of the run ends. The status is 409 for a run that has not ended, that has no state, of which \
              nothing is left to do, or, unless `force` is set, of which a module is another one now.",
         )
         .answer::<RunDetail>(201);
-    api.route_for(Some(Role::Run), "PUT /runs/{id}/tags", "Replace the tags of a run", set_tags).description(
-        "A run may have at most 16 tags of 1 to 64 characters each. The document of the run does not change.",
-    );
-    api.route_for(Some(Role::Run), "GET /runs/{id}/stream", "Show the address of the batches of a run with the consumer `stream`", show_stream)
-    .description(
-        "The address consists of a Unix socket on the server's machine and a secret; only processes of the server's user can use it. \
-         The status is 409 for a run that has another consumer, is waiting, or has ended.",
-    );
+    api.route_for(Some(Role::Run), "PUT /runs/{id}/tags", set_tags)
+        .summary("Replace the tags of a run")
+        .description(
+            "A run may have at most 16 tags of 1 to 64 characters each. The document of the run does not change.",
+        );
+    api.route_for(Some(Role::Run), "GET /runs/{id}/stream", show_stream)
+        .summary("Show the address of the batches of a run with the consumer `stream`")
+        .description(
+            "The address consists of a Unix socket on the server's machine and a secret; only processes of the server's user can use it. \
+             The status is 409 for a run that has another consumer, is waiting, or has ended.",
+        );
 }
 
 /// Result of the check with `validate_only`, or the run of an earlier request with the same key.
@@ -95,8 +99,8 @@ enum SubmitAnswer {
     Run(RunDetail),
 }
 
-async fn list_runs(app: App, InQuery(query): InQuery<RunQuery>) -> ApiResult<Json<Page<RunSummary>>> {
-    Ok(Json(app.runs.list(query).await?))
+async fn list_runs(app: App, query: InQuery<RunQuery>) -> JsonResult<Page<RunSummary>> {
+    Ok(Json(app.runs.list(query.0).await?))
 }
 
 async fn submit_run(
@@ -119,10 +123,7 @@ fn idempotency_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
     let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
     match key.to_str() {
         Ok(key) => Ok(Some(key.to_owned())),
-        Err(_) => Err(ApiError::new(
-            ProblemKind::BAD_REQUEST,
-            "`Idempotency-Key` may contain only ASCII characters",
-        )),
+        Err(_) => refuse(ProblemKind::BAD_REQUEST, "`Idempotency-Key` may contain only ASCII characters"),
     }
 }
 
@@ -130,47 +131,37 @@ fn answer(run: RunDetail, is_new: bool) -> Response {
     created(is_new, &format!("runs/{}", run.summary.id), run)
 }
 
-async fn show_run(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Json<RunDetail>> {
+async fn show_run(app: App, path: InPath<RunPath>) -> JsonResult<RunDetail> {
     Ok(Json(app.runs.detail(&path.id).await?))
 }
 
-async fn delete_run(app: App, InPath(path): InPath<RunPath>) -> ApiResult<NoContent> {
+async fn delete_run(app: App, path: InPath<RunPath>) -> ApiResult<NoContent> {
     app.runs.delete(&path.id).await?;
     Ok(NoContent)
 }
 
-async fn show_spec(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Response> {
-    let answer = app.large_answer().await?;
-    let spec = answer.runs.spec(&path.id).await?;
-    answer.json(spec).await
+async fn show_spec(app: App, path: InPath<RunPath>) -> ApiResult<Response> {
+    app.large_json(async |runs| runs.spec(&path.id).await).await
 }
 
-async fn stop_run(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Json<RunDetail>> {
+async fn stop_run(app: App, path: InPath<RunPath>) -> JsonResult<RunDetail> {
     Ok(Json(app.runs.stop(&path.id).await?))
 }
 
-async fn clone_run(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Response> {
+async fn clone_run(app: App, path: InPath<RunPath>) -> ApiResult<Response> {
     Ok(answer(app.runs.clone_run(&path.id).await?, true))
 }
 
-async fn resume_run(
-    app: App,
-    InPath(path): InPath<RunPath>,
-    InQuery(query): InQuery<ResumeQuery>,
-) -> ApiResult<Response> {
-    Ok(answer(app.runs.resume(&path.id, query.force).await?, true))
+async fn resume_run(app: App, path: InPath<RunPath>, query: InQuery<ResumeQuery>) -> ApiResult<Response> {
+    Ok(answer(app.runs.resume(&path.id, query.0.force).await?, true))
 }
 
-async fn set_tags(
-    app: App,
-    InPath(path): InPath<RunPath>,
-    Sent(RunTags { tags }, _room): Sent<RunTags>,
-) -> ApiResult<Json<RunTags>> {
-    Ok(Json(RunTags { tags: app.runs.set_tags(&path.id, tags).await? }))
+async fn set_tags(app: App, path: InPath<RunPath>, sent: Sent<RunTags>) -> JsonResult<RunTags> {
+    Ok(Json(RunTags { tags: app.runs.set_tags(&path.id, sent.0.tags).await? }))
 }
 
 impl JsonBody for RunTags {}
 
-async fn show_stream(app: App, InPath(path): InPath<RunPath>) -> ApiResult<Json<StreamAddress>> {
+async fn show_stream(app: App, path: InPath<RunPath>) -> JsonResult<StreamAddress> {
     Ok(Json(app.runs.stream(&path.id).await?))
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::app::App;
 use crate::extract::{InPath, InQuery};
 use crate::openapi::ApiRouter;
-use crate::problem::ApiResult;
+use crate::problem::JsonResult;
 
 /// Stores that pipelines may use.
 #[derive(Serialize, JsonSchema)]
@@ -23,18 +23,14 @@ struct StorePath {
 
 pub(super) fn routes(api: &mut ApiRouter) {
     api.tag("stores");
-    api.route("GET /stores", "List stores, with the kind of each", list_stores);
-    api.route("GET /stores/{store}/keys", "List some keys of a store", list_keys);
+    api.route("GET /stores", list_stores).summary("List stores, with the kind of each");
+    api.route("GET /stores/{store}/keys", list_keys).summary("List some keys of a store");
 }
 
 async fn list_stores(app: App) -> Json<StoreList> {
     Json(StoreList { items: app.runs.stores() })
 }
 
-async fn list_keys(
-    app: App,
-    InPath(path): InPath<StorePath>,
-    InQuery(query): InQuery<KeyQuery>,
-) -> ApiResult<Json<StoreKeys>> {
-    Ok(Json(app.runs.store_keys(&path.store, &query.prefix, query.limit).await?))
+async fn list_keys(app: App, path: InPath<StorePath>, query: InQuery<KeyQuery>) -> JsonResult<StoreKeys> {
+    Ok(Json(app.runs.store_keys(&path.store, &query.0.prefix, query.0.limit).await?))
 }

@@ -15,8 +15,9 @@ use tokio::time::Instant;
 use crate::access::{CODE_LIFETIME, Role, TokenError, bearer, digest};
 use crate::app::App;
 use crate::extract::{InQuery, JsonBody, Sent};
+use crate::limits::{CONNECTIONS, DOCUMENT_BYTES, EVENT_STREAMS};
 use crate::openapi::ApiRouter;
-use crate::problem::{ApiError, ApiResult, ProblemKind};
+use crate::problem::{ApiError, ApiResult, JsonResult, ProblemKind, refuse};
 use crate::process::{ProcessUse, process_use};
 
 /// Version, budget, limits and use of this server.
@@ -105,21 +106,23 @@ impl JsonBody for SignIn {}
 
 pub(super) fn routes(api: &mut ApiRouter) {
     api.tag("system");
-    api.route("GET /system", "Show the version, budget, limits and use of the server", show_system);
-    api.route("GET /schema/pipeline", "Show the JSON Schema of the pipeline document", pipeline_schema);
-    api.route_for(Some(Role::Admin), "GET /audit", "List the audit log, newest first", list_audit);
+    api.route("GET /system", show_system).summary("Show the version, budget, limits and use of the server");
+    api.route("GET /schema/pipeline", pipeline_schema)
+        .summary("Show the JSON Schema of the pipeline document");
+    api.route_for(Some(Role::Admin), "GET /audit", list_audit).summary("List the audit log, newest first");
     api.tag("session");
-    api.route_for(None, "GET /session", "Show the sign-in state of the client", show_session);
-    api.route_for(None, "POST /session", "Exchange a token or a code for a cookie", sign_in);
-    api.route_for(Some(Role::Read), "POST /session/code", "Create the code of a sign-in link", make_code)
+    api.route_for(None, "GET /session", show_session).summary("Show the sign-in state of the client");
+    api.route_for(None, "POST /session", sign_in).summary("Exchange a token or a code for a cookie");
+    api.route_for(Some(Role::Read), "POST /session/code", make_code)
+        .summary("Create the code of a sign-in link")
         .description(
             "The code opens one session. The request must send the token itself; a cookie is not enough.",
         );
-    api.route_for(None, "DELETE /session", "End the session", sign_out);
+    api.route_for(None, "DELETE /session", sign_out).summary("End the session");
 }
 
-async fn show_system(app: App) -> ApiResult<Json<System>> {
-    let (limits, bounds) = (&app.limits, app.runs.settings());
+async fn show_system(app: App) -> JsonResult<System> {
+    let settings = app.runs.settings();
     Ok(Json(System {
         version: env!("CARGO_PKG_VERSION"),
         started_at: humantime::format_rfc3339_millis(app.started.at).to_string(),
@@ -128,15 +131,15 @@ async fn show_system(app: App) -> ApiResult<Json<System>> {
         budget: app.runs.use_now(),
         clients: app.runs.clients(),
         limits: SystemLimits {
-            upload_mib: bounds.sandbox.gate.module_bytes as f64 / f64::from(1 << 20),
-            document_kib: limits.document_bytes as u64 >> 10,
-            module_memory_mib: bounds.bounds.instance_memory_mib.get(),
-            module_output_mib: bounds.bounds.output_mib.get(),
-            deadline_ms: bounds.bounds.deadline_ms.get(),
-            runs_queued: bounds.bounds.queued.get(),
-            run_max_s: bounds.bounds.max_time.map(|most| most.get().as_secs_f64()),
-            event_streams: limits.event_streams as u64,
-            connections: limits.connections as u64,
+            upload_mib: settings.sandbox.gate.module_bytes as f64 / f64::from(1 << 20),
+            document_kib: DOCUMENT_BYTES as u64 >> 10,
+            module_memory_mib: settings.bounds.instance_memory_mib.get(),
+            module_output_mib: settings.bounds.output_mib.get(),
+            deadline_ms: settings.bounds.deadline_ms.get(),
+            runs_queued: settings.bounds.queued.get(),
+            run_max_s: settings.bounds.max_time.map(|most| most.get().as_secs_f64()),
+            event_streams: EVENT_STREAMS,
+            connections: CONNECTIONS as u64,
         },
         storage: app.runs.storage().await?,
         process: process_use(),
@@ -144,8 +147,8 @@ async fn show_system(app: App) -> ApiResult<Json<System>> {
     }))
 }
 
-async fn list_audit(app: App, InQuery(query): InQuery<AuditQuery>) -> ApiResult<Json<Page<AuditEntry>>> {
-    Ok(Json(app.runs.audit(query).await?))
+async fn list_audit(app: App, query: InQuery<AuditQuery>) -> JsonResult<Page<AuditEntry>> {
+    Ok(Json(app.runs.audit(query.0).await?))
 }
 
 async fn pipeline_schema() -> Json<Value> {
@@ -190,17 +193,14 @@ async fn sign_in(
     }
 }
 
-async fn make_code(app: App, headers: HeaderMap) -> ApiResult<Json<SignInCode>> {
+async fn make_code(app: App, headers: HeaderMap) -> JsonResult<SignInCode> {
     if app.guard.tokens.is_none() {
         return Err(ApiError::not_found("this server requires no token, so it has no sign-in codes"));
     }
     // A session cookie is not enough, because a session must not create further sessions that live longer. The guard has checked
     // the token.
     let Some(token) = bearer(&headers).map(digest) else {
-        return Err(ApiError::new(
-            ProblemKind::TOKEN_NEEDED,
-            "send the server's token as `Authorization: Bearer …`",
-        ));
+        return refuse(ProblemKind::TOKEN_NEEDED, "send the server's token as `Authorization: Bearer …`");
     };
     let code = app.guard.issue_code(token, Instant::now()).map_err(|error| no_random(&error))?;
     Ok(Json(SignInCode { code, expires_in_s: CODE_LIFETIME.as_secs() }))

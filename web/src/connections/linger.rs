@@ -21,33 +21,29 @@ const MOST_BYTES: usize = 64 << 20;
 const MOST_TIME: Duration = Duration::from_secs(5);
 
 /// Place of the unread rest of a request body.
-#[derive(Debug)]
-pub(crate) struct Unread<B>(Arc<Mutex<Option<B>>>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Unread(Arc<Mutex<Option<Body>>>);
 
 /// Request body that leaves its unread rest in its place when it is dropped.
-struct Watched<B: HttpBody + Unpin> {
-    body: Option<B>,
-    unread: Arc<Mutex<Option<B>>>,
+struct Watched {
+    body: Option<Body>,
+    unread: Unread,
 }
 
 /// Replaces the body of a request by one whose rest is not lost.
-pub(crate) fn watched<B>(request: Request<B>) -> (Request<Body>, Unread<B>)
+pub(crate) fn watched<B>(request: Request<B>) -> (Request<Body>, Unread)
 where
-    B: HttpBody<Data = Bytes, Error: Into<axum::BoxError>> + Send + Unpin + 'static,
+    B: HttpBody<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,
 {
-    let unread = Arc::new(Mutex::new(None));
-    let own = unread.clone();
+    let unread = Unread::default();
     let request = request.map(|body| match body.is_end_stream() {
         true => Body::empty(),
-        false => Body::new(Watched { body: Some(body), unread: own }),
+        false => Body::new(Watched { body: Some(Body::new(body)), unread: unread.clone() }),
     });
-    (request, Unread(unread))
+    (request, unread)
 }
 
-impl<B> Unread<B>
-where
-    B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
-{
+impl Unread {
     /// Reads the rest, within bounds, after an error has been sent and before the response ends. Does nothing without a rest.
     pub(crate) fn read_after(self, response: Response) -> Response {
         let is_error = response.status().is_client_error() || response.status().is_server_error();
@@ -62,7 +58,7 @@ where
     }
 }
 
-async fn read<B: HttpBody<Data = Bytes> + Unpin>(mut rest: B) {
+async fn read(mut rest: Body) {
     let mut bytes = 0;
     while let Some(Ok(frame)) = rest.frame().await {
         bytes += frame.data_ref().map_or(0, Bytes::len);
@@ -72,14 +68,14 @@ async fn read<B: HttpBody<Data = Bytes> + Unpin>(mut rest: B) {
     }
 }
 
-impl<B: HttpBody + Unpin> HttpBody for Watched<B> {
-    type Data = B::Data;
-    type Error = B::Error;
+impl HttpBody for Watched {
+    type Data = Bytes;
+    type Error = axum::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         let polled = Pin::new(body).poll_frame(context);
         if matches!(polled, Poll::Ready(None)) {
@@ -97,10 +93,10 @@ impl<B: HttpBody + Unpin> HttpBody for Watched<B> {
     }
 }
 
-impl<B: HttpBody + Unpin> Drop for Watched<B> {
+impl Drop for Watched {
     fn drop(&mut self) {
         let rest = self.body.take().filter(|body| !body.is_end_stream());
-        *self.unread.lock().unwrap_or_else(PoisonError::into_inner) = rest;
+        *self.unread.0.lock().unwrap_or_else(PoisonError::into_inner) = rest;
     }
 }
 

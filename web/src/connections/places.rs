@@ -7,8 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::settings::ServeLimits;
-
 /// Lower 64 bits of an IPv6 address, which usually belong to one customer of a provider.
 const OWN_BITS: u128 = 0xffff_ffff_ffff_ffff;
 
@@ -58,8 +56,8 @@ pub(crate) struct ConnectionPlace {
 pub(crate) struct Answering(Arc<ConnectionPlace>);
 
 impl ConnectionPlaces {
-    pub(crate) fn new(limits: &ServeLimits) -> Self {
-        let (most, kept_free) = (limits.connections, limits.kept_free);
+    /// Creates `most` places, and those in addition to them.
+    pub(crate) fn new(most: usize, kept_free: usize) -> Self {
         Self { most, kept_free, share: (most / 2).max(1), taken: Arc::default() }
     }
 
@@ -162,7 +160,7 @@ mod tests {
     const OTHER: &str = "10.0.0.2";
 
     fn places(connections: usize, kept_free: usize) -> ConnectionPlaces {
-        ConnectionPlaces::new(&ServeLimits { connections, kept_free, ..ServeLimits::default() })
+        ConnectionPlaces::new(connections, kept_free)
     }
 
     fn take(places: &ConnectionPlaces, address: &str) -> Option<Arc<ConnectionPlace>> {

@@ -36,11 +36,11 @@ use super::linger::watched;
 use super::places::{ConnectionPlace, ConnectionPlaces};
 use super::tls;
 use crate::access::{RequestGuard, Tokens};
+use crate::limits::{ANSWER_BYTES_PER_S, CONNECTIONS, DRAIN_TIME, HEAD_TIME, KEPT_FREE, STALL_TIME};
 use crate::problem::ApiError;
 use crate::router::router;
-use crate::settings::{ServeError, ServeLimits, ServeSettings};
+use crate::settings::{ServeError, ServeSettings};
 
-/// Maximum size of the head of a request, in bytes.
 const HEAD_BYTES: usize = 32 << 10;
 /// Maximum number of headers of a request.
 const HEADERS: usize = 64;
@@ -75,7 +75,7 @@ impl Server {
         let listener = TcpListener::bind(settings.listen).await.map_err(failed)?;
         let ending = CancellationToken::new();
         let guard = Arc::new(RequestGuard::new(&settings));
-        let app = router(&settings, runs, guard.clone(), ending.clone());
+        let app = router(runs, guard.clone(), ending.clone());
         Ok(Self { listener, settings, app, ending, guard, tls })
     }
 
@@ -93,8 +93,7 @@ impl Server {
     /// Answers requests until `end` completes. Then closes the listener, ends event streams, and waits up to the drain time for
     /// other requests.
     pub async fn run(self, end: impl Future<Output = ()>) {
-        let limits = self.settings.limits;
-        let places = ConnectionPlaces::new(&limits);
+        let places = ConnectionPlaces::new(CONNECTIONS, KEPT_FREE);
         let open = TaskTracker::new();
         let mut spare = SpareFile::new();
         let mut end = std::pin::pin!(end);
@@ -113,14 +112,7 @@ impl Server {
             match accepted {
                 Ok((stream, from)) => {
                     let place = places.take(from.ip());
-                    open.spawn(serve(
-                        stream,
-                        self.tls.clone(),
-                        self.app.clone(),
-                        limits,
-                        place,
-                        self.ending.clone(),
-                    ));
+                    open.spawn(serve(stream, self.tls.clone(), self.app.clone(), place, self.ending.clone()));
                 }
                 Err(error) => {
                     // The process is out of file descriptors or memory, or the client disconnected before it was accepted.
@@ -135,7 +127,7 @@ impl Server {
         drop(self.listener);
         self.ending.cancel();
         open.close();
-        if timeout(limits.drain_time, open.wait()).await.is_err() {
+        if timeout(DRAIN_TIME, open.wait()).await.is_err() {
             tracing::warn!(connections = open.len(), "requests were cut off at shutdown");
         }
     }
@@ -179,26 +171,25 @@ async fn serve(
     mut stream: TcpStream,
     tls: Option<Arc<ServerConfig>>,
     app: Router,
-    limits: ServeLimits,
     place: Option<ConnectionPlace>,
     ending: CancellationToken,
 ) {
     let Some(place) = place.map(Arc::new) else {
         // Best effort: the client may not read the response.
-        drop(timeout(limits.head_time, stream.write_all(FULL)).await);
+        drop(timeout(HEAD_TIME, stream.write_all(FULL)).await);
         return;
     };
     drop(stream.set_nodelay(true));
     // A small send buffer limits the memory for a client that does not read, and makes a slow reader noticeable early.
     set_socket_send_buffer_size(&stream, SEND_BYTES).ok();
-    let Some(tls) = tls else { return answer_all(stream, app, limits, &place, ending).await };
+    let Some(tls) = tls else { return answer_all(stream, app, &place, ending).await };
     let agreed = tokio::select! {
-        agreed = timeout(limits.head_time, TlsAcceptor::from(tls).accept(stream)) => agreed,
+        agreed = timeout(HEAD_TIME, TlsAcceptor::from(tls).accept(stream)) => agreed,
         () = place.leave.cancelled() => return,
         () = ending.cancelled() => return,
     };
     match agreed {
-        Ok(Ok(stream)) => answer_all(stream, app, limits, &place, ending).await,
+        Ok(Ok(stream)) => answer_all(stream, app, &place, ending).await,
         Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
         Err(_) => tracing::debug!("TLS handshake timed out"),
     }
@@ -209,15 +200,14 @@ async fn serve(
 async fn answer_all(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     app: Router,
-    limits: ServeLimits,
     place: &Arc<ConnectionPlace>,
     ending: CancellationToken,
 ) {
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(limits.head_time);
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME);
     http.max_headers(HEADERS).max_buf_size(HEAD_BYTES).half_close(false);
     let facts = Arc::<ConnectionFacts>::default();
-    let pace = AnswerPace { stall: limits.stall_time, bytes_per_s: limits.answer_bytes_per_s };
+    let pace = AnswerPace { stall: STALL_TIME, bytes_per_s: ANSWER_BYTES_PER_S };
     let stream = ClientStream::new(stream, pace, facts.clone());
     let app = TowerToHyperService::new(app);
     let answer = service_fn(|request| answer(&app, place, &facts, request));

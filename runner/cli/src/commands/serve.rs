@@ -10,7 +10,7 @@ use penstock_pipeline::cores;
 use penstock_server::{Budget, Runs, RunsError, RunsSettings};
 use penstock_types::config::Config;
 use penstock_wasm::SandboxSettings;
-use penstock_web::{OperatorToken, ServeLimits, ServeSettings, Server, TlsFiles, TokenFile};
+use penstock_web::{ANSWER_BYTES, HELD_BYTES, OperatorToken, ServeSettings, Server, TlsFiles, TokenFile};
 use tokio::signal::unix::SignalKind;
 
 use crate::announced::{Announcement, reachable};
@@ -51,14 +51,13 @@ pub(crate) async fn serve(args: &ServeArgs) -> Result<()> {
         tokens_file: Some(TokenFile::path(&data_dir)),
         tls: tls(args, &config),
         hosts: config.hosts.iter().map(|host| host.as_str().to_owned()).chain(args.hosts.clone()).collect(),
-        limits: ServeLimits::default(),
     };
     if args.no_token {
         settings.check().map_err(|error| bad(error.to_string()))?;
     }
     let mut end = std::pin::pin!(signalled(&[SignalKind::interrupt(), SignalKind::terminate()])?);
     let runs_settings = RunsSettings {
-        budget: budget(args, &config, &settings.limits),
+        budget: budget(args, &config),
         sandbox: SandboxSettings {
             compiler: compile_module::compiler(&config.limits.compile),
             gate: config.limits.modules.clone(),
@@ -223,9 +222,9 @@ fn tls(args: &ServeArgs, config: &Config) -> Option<TlsFiles> {
     given.or(configured).map(|(certificate, key)| TlsFiles { certificate, key })
 }
 
-fn budget(args: &ServeArgs, config: &Config, limits: &ServeLimits) -> Budget {
+fn budget(args: &ServeArgs, config: &Config) -> Budget {
     let usual = Budget::of_this_machine();
-    let beside = ((limits.held_bytes + limits.answer_bytes) as u64 >> 20) + OWN_MIB;
+    let beside = ((HELD_BYTES + ANSWER_BYTES) >> 20) + OWN_MIB;
     let all = process_limit_bytes().map(|bytes| bytes >> 20);
     let threads = args.threads.or(config.budget.threads.map(|threads| threads.get()));
     let memory = args.memory_mib.or(config.budget.memory_mib.map(|memory| memory.get()));

@@ -1,11 +1,12 @@
 //! Thread of a storage benchmark: measures the loads within the time limit, and stores the report.
 
+use std::io;
 use std::sync::Arc;
 use std::thread::{self, Builder};
 use std::time::Duration;
 
 use penstock_bench::report::ReportState;
-use penstock_bench::{BenchReport, BenchSpec, BenchStep, BenchStoreKind, Benchmark, Subject};
+use penstock_bench::{BenchReport, BenchSpec, BenchStep, BenchStoreKind, Benchmark, Subject, SubjectError};
 use penstock_engine::ports::StopFlag;
 use penstock_pipeline::Prepared;
 use penstock_types::text::with_causes;
@@ -13,12 +14,12 @@ use tokio::time::Instant;
 
 use super::request::StartBenchmark;
 use super::{BenchmarkState, LiveBenchmark, PackReport};
+use crate::error::RunsError;
 use crate::owner::Part;
 use crate::runs::WeakRuns;
-use crate::turns::Place;
+use crate::sharing::HeldAmount;
 use crate::work::CHECK_EVERY;
 
-/// Work of the thread of one benchmark.
 pub(super) struct Job {
     pub(super) runs: WeakRuns,
     pub(super) live: Arc<LiveBenchmark>,
@@ -29,19 +30,32 @@ pub(super) struct Job {
     pub(super) runtime: tokio::runtime::Handle,
     pub(super) pack: PackReport,
     /// Permit and part of the budget, released when the job is dropped.
-    pub(super) _held: (Place, Part),
+    pub(super) _held: (HeldAmount, Part),
+}
+
+/// Reason why the loads of a benchmark cannot be measured.
+#[derive(Debug, thiserror::Error)]
+enum MeasureError {
+    #[error("cannot start a thread for the loads")]
+    Thread(#[source] io::Error),
+    #[error("the benchmark panicked; this is a defect of Penstock")]
+    Panicked,
+    #[error(transparent)]
+    Subject(#[from] SubjectError),
+    #[error(
+        "the benchmark may need {needed_mib} MiB of memory, but its limit is {most_mib} MiB (`memory_mib`); raise the limit, or use fewer \
+         workers, smaller batches or fewer objects"
+    )]
+    Memory { needed_mib: u64, most_mib: u32 },
 }
 
 impl Job {
     pub(super) fn run(self, most: Duration) {
         let until = self.live.started + most;
-        let measured = thread::scope(|scope| {
+        let measured = thread::scope(|scope| -> Result<_, MeasureError> {
             let measuring =
                 Builder::new().name("benchmark load".to_owned()).spawn_scoped(scope, || self.measure());
-            let measuring = match measuring {
-                Ok(measuring) => measuring,
-                Err(error) => return Err(format!("cannot start a thread for the loads: {error}")),
-            };
+            let measuring = measuring.map_err(MeasureError::Thread)?;
             let mut is_late = false;
             while !measuring.is_finished() {
                 is_late |= Instant::now() >= until && !self.live.cancel.is_cancelled();
@@ -50,15 +64,12 @@ impl Job {
                 }
                 thread::park_timeout(CHECK_EVERY);
             }
-            let panicked = || Err("the benchmark panicked; this is a defect of Penstock".to_owned());
-            let measured = measuring.join().unwrap_or_else(|_| panicked());
-            let late = || format!("stopped after {} s, the maximum duration (`max_s`)", most.as_secs_f64());
-            measured.map(|report| {
-                report.map(|report| BenchReport {
-                    reason: report.reason.or_else(|| is_late.then(late)),
-                    ..report
-                })
-            })
+            let mut report = measuring.join().unwrap_or(Err(MeasureError::Panicked))?;
+            if let Some(report) = report.as_mut().filter(|report| is_late && report.reason.is_none()) {
+                let seconds = most.as_secs_f64();
+                report.reason = Some(format!("stopped after {seconds} s, the maximum duration (`max_s`)"));
+            }
+            Ok(report)
         });
         let (state, error, report) = match measured {
             Ok(Some(report)) => {
@@ -70,7 +81,7 @@ impl Job {
                 (state, report.reason.clone(), Some(report).filter(|report| report.cells().next().is_some()))
             }
             Ok(None) => (BenchmarkState::Stopped, None, None),
-            Err(error) => (BenchmarkState::Failed, Some(error), None),
+            Err(error) => (BenchmarkState::Failed, Some(with_causes(&error)), None),
         };
         let (benchmark, lost) = match report.map(|report| self.keep(report)) {
             None => (None, None),
@@ -92,34 +103,27 @@ impl Job {
     }
 
     /// Lists the objects, reads their sizes, and measures the loads; `None` if the benchmark was stopped before the first load.
-    fn measure(&self) -> Result<Option<BenchReport>, String> {
+    fn measure(&self) -> Result<Option<BenchReport>, MeasureError> {
         let (request, live) = (&self.request, &self.live);
-        let store = self.prepared.stores().get(&request.store).ok_or("the store is gone")?.clone();
-        let kind = if self.prepared.stores().is_folder(&request.store) {
-            BenchStoreKind::Folder
-        } else {
-            BenchStoreKind::S3
-        };
+        let stores = self.prepared.stores();
+        let store = stores.get(&request.store).expect("the pipeline reads this store").clone();
+        let kind = if stores.is_folder(&request.store) { BenchStoreKind::Folder } else { BenchStoreKind::S3 };
         let passes = request.repeats as usize;
         let listing = Instant::now();
         let listed = Subject::open(store, kind, self.prepared.source(), passes, Vec::new());
         let Some(listed) = self.runtime.block_on(live.cancel.unless(listed)) else { return Ok(None) };
-        let listed = listed.map_err(|error| with_causes(&error))?.sharing_permits();
+        let listed = listed?.sharing_permits();
         let index = listing.elapsed();
         live.progress.send_modify(|progress| {
             progress.step = format!("reading the sizes of {} objects", listed.reads())
         });
         let surveyed = self.runtime.block_on(live.cancel.unless(listed.survey(self.spec.on_error)));
         let Some(surveyed) = surveyed else { return Ok(None) };
-        let subject = surveyed.map_err(|error| with_causes(&error))?;
+        let subject = surveyed?;
         let needed_mib =
             request.bytes_for(subject.reads(), subject.largest_bytes().unwrap_or(0)).div_ceil(1 << 20);
         if needed_mib > u64::from(request.memory_mib) {
-            return Err(format!(
-                "the benchmark may need {needed_mib} MiB of memory, but its limit is {} MiB (`memory_mib`); raise the limit, or use fewer \
-                 workers, smaller batches or fewer objects",
-                request.memory_mib
-            ));
+            return Err(MeasureError::Memory { needed_mib, most_mib: request.memory_mib });
         }
         let benchmark = Benchmark::new(
             self.spec.clone(),
@@ -133,12 +137,9 @@ impl Job {
         Ok(Some(benchmark.run(concat!("penstock ", env!("CARGO_PKG_VERSION")), &mut follow)))
     }
 
-    /// Stores the report; returns the id of the stored report.
-    fn keep(&self, report: BenchReport) -> Result<String, String> {
-        let runs =
-            self.runs.upgrade().filter(|_| !self.ending.is_set()).ok_or("the server is shutting down")?;
+    fn keep(&self, report: BenchReport) -> Result<String, RunsError> {
+        let runs = self.runs.upgrade().filter(|_| !self.ending.is_set()).ok_or(RunsError::Closed)?;
         let (summary, report) = (self.pack)(report);
-        let kept = self.runtime.block_on(runs.keep_benchmark(summary, report));
-        kept.map(|pushed| pushed.benchmark.id).map_err(|error| error.to_string())
+        Ok(self.runtime.block_on(runs.keep_benchmark(summary, report))?.benchmark.id)
     }
 }

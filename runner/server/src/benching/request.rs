@@ -8,11 +8,9 @@ use serde_json::{Value, json};
 
 use crate::admission::Cost;
 
-/// Maximum number of objects that one benchmark reads.
 const MAX_OBJECTS: u32 = 100_000;
 /// Maximum length of the list of worker counts that a benchmark measures in turn.
 const MAX_WORKERS_LISTED: usize = 8;
-/// Maximum number of measured passes over the objects.
 const MAX_REPEATS: u32 = 10;
 /// Maximum duration that a request may set, in seconds.
 const MAX_SECONDS: u32 = 3_600;
@@ -38,7 +36,7 @@ pub struct StartBenchmark {
     #[serde(default)]
     pub suffix: String,
     /// Maximum number of objects to read, 1 to 100,000; 1,000 if missing.
-    #[serde(default = "default_limit")]
+    #[serde(default = "usual::<1_000>")]
     #[schemars(range(min = 1, max = MAX_OBJECTS))]
     pub limit: u32,
     /// Read modes of the workers, each measured separately; `sync` and `async` if missing.
@@ -50,15 +48,15 @@ pub struct StartBenchmark {
     #[schemars(length(max = MAX_WORKERS_LISTED))]
     pub workers: Vec<u32>,
     /// Maximum number of reads that one `async` worker has in flight; 8 if missing.
-    #[serde(default = "default_in_flight")]
+    #[serde(default = "usual::<8>")]
     #[schemars(range(min = 1))]
     pub in_flight: u32,
     /// Number of objects in a batch; 16 if missing.
-    #[serde(default = "default_batch_size")]
+    #[serde(default = "usual::<16>")]
     #[schemars(range(min = 1))]
     pub batch_size: u32,
     /// Number of measured passes over the objects for each load, 1 to 10; 1 if missing.
-    #[serde(default = "default_repeats")]
+    #[serde(default = "usual::<1>")]
     #[schemars(range(min = 1, max = MAX_REPEATS))]
     pub repeats: u32,
     /// Drops the objects from the page cache before each pass, if the store is a folder.
@@ -66,12 +64,12 @@ pub struct StartBenchmark {
     pub cold: bool,
     /// Maximum duration of the benchmark, in seconds, 1 to 3,600; 60 if missing. At this limit, the benchmark is stopped, and the
     /// measurements made so far are stored. The server's limit of the duration of runs also applies.
-    #[serde(default = "default_max_s")]
+    #[serde(default = "usual::<60>")]
     #[schemars(range(min = 1, max = MAX_SECONDS))]
     pub max_s: u32,
     /// Memory limit of the benchmark for keys, batches held by workers, and records of reads, in MiB; 256 if missing. A benchmark
     /// that may need more memory fails before its first load.
-    #[serde(default = "default_memory_mib")]
+    #[serde(default = "usual::<256>")]
     #[schemars(range(min = 1))]
     pub memory_mib: u32,
 }
@@ -130,7 +128,7 @@ impl StartBenchmark {
     }
 
     /// Creates the benchmark document of this request. The pointers of faults refer to the fields of the request.
-    pub(super) fn spec(&self) -> Result<Option<BenchSpec>, Vec<SpecFault>> {
+    pub(super) fn spec(&self) -> Result<BenchSpec, Vec<SpecFault>> {
         let document = json!({
             "name": self.name.as_deref().unwrap_or(&self.store),
             "source": self.source(1),
@@ -154,7 +152,7 @@ impl StartBenchmark {
                 .fold(Pointer::ROOT, |pointer, name| pointer.key(name));
             SpecFault { pointer, ..fault }
         };
-        BenchSpec::from_value(document).map(Some).map_err(|faults| faults.into_iter().map(placed).collect())
+        BenchSpec::from_value(document).map_err(|faults| faults.into_iter().map(placed).collect())
     }
 
     fn source(&self, epochs: u32) -> Value {
@@ -187,32 +185,13 @@ impl StartBenchmark {
     }
 }
 
-fn default_limit() -> u32 {
-    1_000
+/// Default of a number in a request.
+fn usual<const NUMBER: u32>() -> u32 {
+    NUMBER
 }
 
 fn default_modes() -> Vec<LoadMode> {
     vec![LoadMode::Sync, LoadMode::Async]
-}
-
-fn default_in_flight() -> u32 {
-    8
-}
-
-fn default_batch_size() -> u32 {
-    16
-}
-
-fn default_repeats() -> u32 {
-    1
-}
-
-fn default_max_s() -> u32 {
-    60
-}
-
-fn default_memory_mib() -> u32 {
-    256
 }
 
 #[cfg(test)]

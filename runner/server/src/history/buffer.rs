@@ -36,7 +36,6 @@ struct Buffered {
 
 #[derive(Debug, Default)]
 struct LevelRows {
-    /// Row that is still incomplete.
     open: Option<Row>,
     /// Complete rows by chunk, oldest first; further rows are added to the last chunk.
     chunks: VecDeque<Chunk>,
@@ -112,7 +111,6 @@ impl RowBuffer {
         last
     }
 
-    /// Packs all chunks that have unwritten rows.
     pub(crate) fn unwritten(&self) -> Unwritten {
         let (chunks, times) = {
             let buffered = self.lock();
@@ -181,7 +179,6 @@ impl RowBuffer {
         }
     }
 
-    /// Copies the histograms, with the numbers of their intervals.
     pub(crate) fn held_times(&self) -> Vec<(u64, Vec<Histogram>)> {
         self.lock().times.iter().map(|times| (times.number, times.histograms.clone())).collect()
     }
@@ -225,7 +222,6 @@ impl Buffered {
         completed
     }
 
-    /// Completes the open row of a level.
     fn close(&mut self, level: Level) -> Option<Row> {
         let place = usize::from(level.number());
         let mut row = self.levels[place].open.take()?;

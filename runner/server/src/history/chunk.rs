@@ -36,7 +36,6 @@ const HEAD: usize = 3;
 /// Maximum number of stages, and of queues; more than any pipeline has.
 const MAX_NODES: u64 = 1024;
 
-/// Reason why stored bytes cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UnreadableChunk {
     #[error("the content is larger than {most} bytes")]
@@ -57,7 +56,7 @@ impl From<UnreadableChunk> for HistoryError {
     }
 }
 
-pub(super) fn compress(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn compress(bytes: &[u8]) -> Vec<u8> {
     let compress = || {
         let mut compressor = zstd::bulk::Compressor::new(COMPRESSION)?;
         // Without a checksum, a flipped bit on the disk would change a figure unnoticed.
@@ -68,7 +67,7 @@ pub(super) fn compress(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Decompresses at most `most` bytes, so that a damaged length cannot take all memory.
-pub(super) fn decompress(packed: &[u8], most: usize) -> Result<Vec<u8>, UnreadableChunk> {
+pub(crate) fn decompress(packed: &[u8], most: usize) -> Result<Vec<u8>, UnreadableChunk> {
     let size = zstd::zstd_safe::get_frame_content_size(packed).ok().flatten().unwrap_or(0);
     let size =
         usize::try_from(size).ok().filter(|size| *size <= most).ok_or(UnreadableChunk::TooLarge { most })?;
@@ -94,12 +93,7 @@ impl Columns {
             [row.number, row.t0, row.t1].into_iter().chain(stages).chain(queues).collect()
         };
         let numbers: Vec<Vec<u64>> = rows.iter().map(numbers).collect();
-        let column = |column: usize| {
-            let mut before = 0;
-            let differences =
-                numbers.iter().map(|row| row[column].wrapping_sub(replace(&mut before, row[column])));
-            differences.map(u64::cast_signed).collect()
-        };
+        let column = |column: usize| differences(numbers.iter().map(|row| row[column]));
         let ends = |spread: usize| -> (Vec<f32>, Vec<f32>) {
             rows.iter().map(|row| row.spreads[spread].ends()).unzip()
         };
@@ -186,7 +180,7 @@ impl Columns {
                 books: Vec::new(),
                 spreads: spreads
                     .iter()
-                    .map(|[least, greatest]| Spread::of_ends(least[place], greatest[place]))
+                    .map(|[least, most]| Spread::of_ends(least[place], most[place]))
                     .collect(),
                 times: None,
             }
@@ -195,15 +189,19 @@ impl Columns {
     }
 }
 
+/// Difference of each number from the one before.
+fn differences(numbers: impl Iterator<Item = u64>) -> Vec<i64> {
+    let mut before = 0;
+    numbers.map(|number| number.wrapping_sub(replace(&mut before, number)).cast_signed()).collect()
+}
+
 /// Packs the ledgers of rows of one run and level, in order; each number is stored as the difference from the previous row.
 pub(crate) fn pack_books(rows: &[Row]) -> Vec<u8> {
     let nodes = rows.first().map_or(0, |row| row.books.len());
     let column = |place: usize| {
-        let mut before = 0;
-        let numbers = rows.iter().map(|row| {
+        differences(rows.iter().map(|row| {
             row.books.get(place / BookRow::WIDTH).map_or(0, |book| book.numbers()[place % BookRow::WIDTH])
-        });
-        numbers.map(|number| number.wrapping_sub(replace(&mut before, number)).cast_signed()).collect()
+        }))
     };
     let columns: Vec<Vec<i64>> = (0..nodes * BookRow::WIDTH).map(column).collect();
     compress(&postcard::to_allocvec(&(BOOKS, columns)).expect("counts are plain data"))
@@ -321,7 +319,6 @@ fn next<T: DeserializeOwned>(input: &mut &[u8]) -> Result<T, postcard::Error> {
 /// count.
 type StoredHistogram = (u64, Vec<(usize, u64)>);
 
-/// Packs a histogram for each stage.
 pub(crate) fn pack_times(times: &[Histogram]) -> Vec<u8> {
     let stored = |histogram: &Histogram| -> StoredHistogram {
         let mut before = 0;

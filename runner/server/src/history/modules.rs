@@ -20,12 +20,11 @@ const MAX_IN_USE: usize = 100;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ModuleRemoval {
     /// The version was removed; no version has the bytes with this digest any more.
-    Yes { digest: String },
-    /// There is no such version.
+    Yes {
+        digest: String,
+    },
     NotThere,
-    /// The version was not removed, because this alias points to it.
     Aliased(String),
-    /// The version was not removed, because this live run uses it.
     InUse(RunId),
 }
 
@@ -38,14 +37,12 @@ pub(crate) struct Uploader {
     pub(crate) is_free: bool,
 }
 
-/// Result of the registration of a module.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ModuleInsertion {
     Registered {
         version: u32,
         /// False if the same bytes were registered before.
         created: bool,
-        /// Digest of the version before this one.
         previous: Option<String>,
         /// True if the name had no owner and belongs to the uploader from now on, although the uploader did not create it.
         took_name: bool,
@@ -317,7 +314,6 @@ pub(crate) fn has(connection: &Connection, digest: &str) -> Result<bool, History
     Ok(connection.prepare_cached("SELECT 1 FROM modules WHERE digest = ?1")?.exists([digest])?)
 }
 
-/// Live runs that use the module with this digest.
 fn in_use(connection: &Connection, digest: &str) -> Result<Vec<RunId>, HistoryError> {
     let query = "SELECT id FROM runs WHERE state IN ('queued', 'running', 'draining') \
          AND id IN (SELECT run FROM run_modules WHERE digest = ?1) ORDER BY id LIMIT ?2";

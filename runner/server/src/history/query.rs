@@ -2,6 +2,7 @@
 
 use rusqlite::types::{FromSql, Value as Sql};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params_from_iter};
+use serde_json::Value;
 
 use super::error::{HistoryError, undamaged};
 
@@ -23,7 +24,6 @@ pub(crate) fn all<T: FromSql>(
     connection.prepare_cached(query)?.query_map(params, |row| row.get(0))?.collect()
 }
 
-/// Returns the count that a query selects.
 pub(crate) fn count(connection: &Connection, query: &str, params: impl Params) -> Result<u64, HistoryError> {
     let count: i64 = connection.prepare_cached(query)?.query_row(params, |row| row.get(0))?;
     Ok(count as u64)
@@ -33,6 +33,9 @@ pub(crate) fn count(connection: &Connection, query: &str, params: impl Params) -
 pub(crate) fn like(text: &str) -> String {
     format!("%{}%", text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_"))
 }
+
+/// Value by which rows that lack the figure of a column are sorted.
+pub(crate) const NO_FIGURE: f64 = -1.0;
 
 /// Query for a page of the rows that satisfy all conditions.
 #[derive(Default)]
@@ -51,16 +54,24 @@ impl PageQuery {
         self
     }
 
-    /// Adds the condition that a row comes after the row with the given values of `column` and of the unique `key`.
-    pub(crate) fn beyond(
+    /// Restricts the page to rows behind the row with the values `after` of `column` and of the unique `key`; returns the order of
+    /// the rows, too.
+    pub(crate) fn sorted(
         mut self,
         (column, key): (&str, &str),
-        than: &str,
-        (last, last_key): (Sql, Sql),
-    ) -> Self {
-        let places = [self.value(last), self.value(last_key)].join(", ");
-        self.conditions.push(format!("({column}, {key}) {than} ({places})"));
-        self
+        is_descending: bool,
+        after: Option<(Value, Sql)>,
+    ) -> (Self, String) {
+        let (order, than) = if is_descending { ("DESC", "<") } else { ("ASC", ">") };
+        if let Some((last, last_key)) = after {
+            let last = match last {
+                Value::String(text) => Sql::Text(text),
+                other => Sql::Real(other.as_f64().unwrap_or(NO_FIGURE)),
+            };
+            let places = [self.value(last), self.value(last_key)].join(", ");
+            self.conditions.push(format!("({column}, {key}) {than} ({places})"));
+        }
+        (self, format!("{column} {order}, {key} {order}"))
     }
 
     /// Reads at most `limit` rows and leaves out damaged ones; also returns true if more rows follow. `columns` is the text after

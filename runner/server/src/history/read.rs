@@ -126,19 +126,11 @@ impl<'a> RunRows<'a> {
             let held = self.held(level);
             let (first, last) = chunks(level, &buckets);
             let first = first.max((covered / (level.width() * MAX_ROWS)) as i64);
-            let mut statement = self.connection.prepare_cached(
-                "SELECT number, data FROM chunks WHERE run = ?1 AND level = ?2 AND number BETWEEN ?3 AND ?4 ORDER BY number",
-            )?;
-            let mut stored = statement.query(params![self.run, level.number(), first, last])?;
             let mut end = covered;
-            while let Some(chunk) = stored.next()? {
-                let number: i64 = chunk.get(0)?;
-                if held.chunks.contains(&(number as u64)) {
-                    continue;
-                }
-                let rows = unpack(chunk.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?)?;
-                rows.iter().for_each(|row| end = end.max(add(row)));
-            }
+            self.each_stored(level, (first, last), "data", |data, _| {
+                unpack(data)?.iter().for_each(|row| end = end.max(add(row)));
+                Ok(())
+            })?;
             held.rows.iter().for_each(|row| end = end.max(add(row)));
             covered = end;
         }
@@ -202,35 +194,46 @@ impl<'a> RunRows<'a> {
                 each(row);
             }
         };
-        let (held, chunk) = (self.held(level), level.width() * MAX_ROWS);
-        let mut statement = self.connection.prepare_cached(
-            "SELECT number, data, books FROM chunks WHERE run = ?1 AND level = ?2 AND number BETWEEN ?3 AND ?4 ORDER BY number",
-        )?;
-        let (first, last) = ((from / chunk) as i64, ((to - 1) / chunk) as i64);
-        let mut stored = statement.query(params![self.run, level.number(), first, last])?;
-        while let Some(chunk) = stored.next()? {
-            let number: i64 = chunk.get(0)?;
-            if held.chunks.contains(&(number as u64)) {
-                continue;
-            }
-            let mut rows = unpack_with_times(chunk.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?)?;
-            let books = chunk.get_ref(2)?.as_blob_or_null().map_err(rusqlite::Error::from)?;
-            if let Some(books) = books {
+        let chunk = level.width() * MAX_ROWS;
+        let chunks = ((from / chunk) as i64, ((to - 1) / chunk) as i64);
+        self.each_stored(level, chunks, "data, books", |data, chunk| {
+            let mut rows = unpack_with_times(data)?;
+            if let Some(books) = chunk.get_ref("books")?.as_blob_or_null().map_err(rusqlite::Error::from)? {
                 unpack_books(books, &mut rows)?;
             }
             rows.iter().for_each(&mut row);
-        }
-        held.rows.iter().for_each(row);
+            Ok(())
+        })?;
+        self.held(level).rows.iter().for_each(row);
         Ok(())
     }
 
-    /// Reads the rows in buckets, and converts them into windows for display.
+    /// Calls `each`, in order, with the data and these columns of the chunks of a level that are not in the buffer.
+    fn each_stored(
+        &self,
+        level: Level,
+        (first, last): (i64, i64),
+        columns: &str,
+        mut each: impl FnMut(&[u8], &rusqlite::Row<'_>) -> Result<(), HistoryError>,
+    ) -> Result<(), HistoryError> {
+        let mut statement = self.connection.prepare_cached(&format!(
+            "SELECT number, {columns} FROM chunks WHERE run = ?1 AND level = ?2 AND number BETWEEN ?3 AND ?4 ORDER BY number",
+        ))?;
+        let mut stored = statement.query(params![self.run, level.number(), first, last])?;
+        while let Some(chunk) = stored.next()? {
+            let number: i64 = chunk.get(0)?;
+            if !self.held(level).chunks.contains(&(number as u64)) {
+                each(chunk.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?, chunk)?;
+            }
+        }
+        Ok(())
+    }
+
     pub(crate) fn windows(&self, layout: &Layout, buckets: Buckets) -> Result<Vec<Window>, HistoryError> {
         let thinned = self.thinned(buckets)?;
         Ok(thinned.rows().iter().flatten().map(|row| layout.window(row)).collect())
     }
 
-    /// Reads the task times of a stage over the whole run.
     pub(crate) fn times(&self, stage: usize) -> Result<Histogram, HistoryError> {
         // The buffer is copied before the database is read, so that no time that is written in between is missed; times found in both are counted once.
         let held = self.buffer.map_or_else(Vec::new, RowBuffer::held_times);
@@ -299,7 +302,6 @@ pub(crate) fn columns(
     stages.chain(queues).collect()
 }
 
-/// Rounds the figures to `digits` significant digits.
 pub(crate) fn shorten(column: &mut SeriesColumn, digits: u32) {
     let digits = i32::try_from(digits).unwrap_or(i32::MAX);
     for value in [&mut column.mean, &mut column.min, &mut column.max].into_iter().flatten().flatten() {

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::buffer::Unwritten;
 use super::error::HistoryError;
 use super::layout::Layout;
-use super::query::{PageQuery, all, count, first, like};
+use super::query::{NO_FIGURE, PageQuery, all, count, first, like};
 use super::schema;
 use crate::wire::{LogEntry, RunColumn, RunQuery, RunSort, RunSpec, limit};
 
@@ -41,7 +41,6 @@ pub(crate) struct Registered {
 /// `Idempotency-Key` of a submission, and the digest of the request. Keys of different tokens are different.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Repeat {
-    /// Name of the token that sent the key.
     pub(crate) token: String,
     pub(crate) key: String,
     pub(crate) request: [u8; 32],
@@ -55,17 +54,14 @@ impl Repeat {
     }
 }
 
-/// Result of the search for an earlier submission with the same `Idempotency-Key`.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum KnownSubmission {
-    No,
-    /// The same request was submitted before, and created this run.
-    Same(RunId),
-    /// The key was used for another request.
-    Other,
+/// Run of an earlier submission with the same `Idempotency-Key`.
+#[derive(Debug)]
+pub(crate) struct KnownSubmission {
+    pub(crate) run: RunId,
+    /// False if the key was used for another request.
+    pub(crate) is_same: bool,
 }
 
-/// Data of a run to write in one transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
     pub(crate) summary: Option<(RunSummary, Option<RunSnapshot>)>,
@@ -124,7 +120,7 @@ pub(crate) fn insert(
     spec: &RunSpec,
     begins_at: Option<&str>,
     repeat: Option<&Repeat>,
-) -> Result<KnownSubmission, HistoryError> {
+) -> Result<Option<KnownSubmission>, HistoryError> {
     let summary = &run.summary;
     if let Some(repeat) = repeat {
         transaction.execute(
@@ -132,7 +128,7 @@ pub(crate) fn insert(
             params![repeat.stored_key(), seconds_ago(KEY_SECONDS)],
         )?;
         let known = find_key(transaction, repeat)?;
-        if known != KnownSubmission::No {
+        if known.is_some() {
             return Ok(known);
         }
     }
@@ -164,12 +160,15 @@ pub(crate) fn insert(
     if begins_at.is_some() {
         write_state(transaction, &summary.id, begins_at)?;
     }
-    Ok(KnownSubmission::No)
+    Ok(None)
 }
 
 /// Finds the run that was submitted with the key: by the same token, else by a server of an earlier version, on which all tokens
 /// shared their keys.
-pub(crate) fn find_key(connection: &Connection, repeat: &Repeat) -> Result<KnownSubmission, HistoryError> {
+pub(crate) fn find_key(
+    connection: &Connection,
+    repeat: &Repeat,
+) -> Result<Option<KnownSubmission>, HistoryError> {
     let found: Option<(String, Vec<u8>)> = connection
         .query_row(
             "SELECT id, request FROM runs WHERE key IN (?1, ?2) AND submitted_at >= ?3 ORDER BY key = ?1 DESC LIMIT 1",
@@ -177,11 +176,7 @@ pub(crate) fn find_key(connection: &Connection, repeat: &Repeat) -> Result<Known
             |row| row.try_into(),
         )
         .optional()?;
-    Ok(match found {
-        None => KnownSubmission::No,
-        Some((id, request)) if request == repeat.request => KnownSubmission::Same(id.into()),
-        Some(_) => KnownSubmission::Other,
-    })
+    Ok(found.map(|(id, request)| KnownSubmission { run: id.into(), is_same: request == repeat.request }))
 }
 
 pub(crate) fn write(
@@ -343,7 +338,6 @@ pub(crate) fn list(
     after: Option<(Value, RunId)>,
 ) -> Result<(Vec<RunSummary>, bool), HistoryError> {
     let (column, limit) = (column(query.sort.by), limit(query.limit));
-    let (order, than) = if query.sort.is_descending { ("DESC", "<") } else { ("ASC", ">") };
     let states = (!query.states.is_empty()).then(|| serde_json::to_string(&query.states)).transpose()?;
     let mut page = PageQuery::default()
         .with("state IN (SELECT value FROM json_each(?))", states)
@@ -356,19 +350,10 @@ pub(crate) fn list(
     for tag in query.tags.iter() {
         page = page.with("EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?)", Some(tag.clone()));
     }
-    if let Some((last, id)) = after {
-        let last = match last {
-            Value::Number(number) => Sql::Real(number.as_f64().unwrap_or(NO_FIGURE)),
-            other => Sql::Text(other.as_str().unwrap_or_default().to_owned()),
-        };
-        page = page.beyond((&column, "id"), than, (last, Sql::Text(id.to_string())));
-    }
-    let columns = format!("{} FROM runs", columns());
-    page.read(connection, ("run", &columns, &format!("{column} {order}, id {order}")), limit, summary)
+    let after = after.map(|(last, id)| (last, Sql::Text(id.to_string())));
+    let (page, order) = page.sorted((&column, "id"), query.sort.is_descending, after);
+    page.read(connection, ("run", &format!("{} FROM runs", columns()), &order), limit, summary)
 }
-
-/// Value by which runs that lack the figure of a column are sorted.
-const NO_FIGURE: f64 = -1.0;
 
 /// Value of a run in the column by which the list is sorted, as stored in cursors.
 pub(crate) fn sort_value(summary: &RunSummary, by: RunColumn) -> Value {
@@ -404,7 +389,7 @@ fn column(by: RunColumn) -> String {
     match by {
         // Column names without an expression, so that SQLite can use an index.
         RunColumn::SubmittedAt | RunColumn::Name | RunColumn::State | RunColumn::Modules => {
-            by.name().to_owned()
+            <&str>::from(by).to_owned()
         }
         RunColumn::Verdict => "coalesce(verdict, '')".to_owned(),
         // The same formula as in `per_second`, which computes this figure of the summary.
@@ -413,7 +398,7 @@ fn column(by: RunColumn) -> String {
                 "coalesce(CASE WHEN elapsed_s > 0 THEN CAST(samples AS REAL) / elapsed_s END, {NO_FIGURE})"
             )
         }
-        figure => format!("coalesce({}, {NO_FIGURE})", figure.name()),
+        figure => format!("coalesce({}, {NO_FIGURE})", <&str>::from(figure)),
     }
 }
 
@@ -423,7 +408,6 @@ pub(crate) fn set_tags(transaction: &Transaction<'_>, id: &str, tags: &Tags) -> 
     Ok(transaction.execute("UPDATE runs SET tags = ?2 WHERE id = ?1", [id, &tags])? > 0)
 }
 
-/// Removes a run in any state.
 pub(crate) fn unregister(transaction: &Transaction<'_>, id: &str) -> Result<(), HistoryError> {
     transaction.execute("DELETE FROM runs WHERE id = ?1", [id])?;
     Ok(())
@@ -441,22 +425,10 @@ pub(crate) fn oldest(connection: &Connection, kept: u64, most: u32) -> Result<Ve
     Ok(ids.into_iter().map(RunId::from).collect())
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RunRemoval {
-    Yes,
-    NotThere,
-    Alive,
-}
-
-/// Removes a run that has ended, with all of its rows in other tables.
-pub(crate) fn remove(transaction: &Transaction<'_>, id: &str) -> Result<RunRemoval, HistoryError> {
-    let removed = transaction
-        .execute("DELETE FROM runs WHERE id = ?1 AND state NOT IN ('queued', 'running', 'draining')", [id])?;
-    if removed > 0 {
-        return Ok(RunRemoval::Yes);
-    }
-    let is_there = transaction.prepare_cached("SELECT 1 FROM runs WHERE id = ?1")?.exists([id])?;
-    Ok(if is_there { RunRemoval::Alive } else { RunRemoval::NotThere })
+/// Removes a run that has ended, with all of its rows in other tables; false if there is no such run.
+pub(crate) fn remove(transaction: &Transaction<'_>, id: &str) -> Result<bool, HistoryError> {
+    let remove = "DELETE FROM runs WHERE id = ?1 AND state NOT IN ('queued', 'running', 'draining')";
+    Ok(transaction.execute(remove, [id])? > 0)
 }
 
 pub(crate) fn count_by_state(connection: &Connection) -> Result<BTreeMap<RunState, u64>, HistoryError> {

@@ -168,11 +168,8 @@ pub(crate) const VERSION: i64 = MIGRATIONS.len() as i64;
 /// Kind of database that [`migrate`] found.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// A history with the schema of this program.
     Ready,
-    /// A history with the schema of a newer program.
     Newer(i64),
-    /// A database of another program.
     Foreign,
 }
 
