@@ -14,7 +14,7 @@ use axum::http::{HeaderMap, Method};
 use axum::middleware::{Next, from_fn};
 use axum::response::{NoContent, Response};
 use axum::routing::{MethodFilter, on};
-use axum::{Json, Router};
+use axum::{Extension, Json, Router};
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Value, json};
@@ -221,7 +221,7 @@ impl Operation<'_> {
 }
 
 impl Input for App {}
-impl Input for Caller {}
+impl Input for Extension<Caller> {}
 impl Input for ConnectInfo<IpAddr> {}
 impl Input for HeaderMap {}
 

@@ -162,16 +162,18 @@ impl Runs {
     /// Returns the progress of the running benchmark, or else of the last one; `None` if there was none, and for callers that may
     /// not use the store of the benchmark.
     pub fn current_benchmark(&self) -> Option<BenchmarkProgress> {
-        let progress = self.0.benching.lock().as_ref()?.live.progress();
-        self.allowed_stores().get(&progress.store).map(|_| progress)
+        Some(self.current()?.progress())
+    }
+
+    fn current(&self) -> Option<Arc<LiveBenchmark>> {
+        let live = self.0.benching.lock().as_ref()?.live.clone();
+        self.allowed_stores().get(&live.progress.borrow().store)?;
+        Some(live)
     }
 
     /// Stops the running benchmark and waits up to 3 s for its end.
     pub async fn stop_benchmark(&self, id: &str) -> Result<BenchmarkProgress, RunsError> {
-        let live = self.current_benchmark().filter(|current| current.id == id).and_then(|_| {
-            let slot = self.0.benching.lock();
-            slot.as_ref().map(|slot| slot.live.clone())
-        });
+        let live = self.current().filter(|live| live.progress.borrow().id == id);
         let live = live.ok_or_else(|| RunsError::not_found("running benchmark", id))?;
         live.cancel.cancel();
         let mut progress = live.progress.subscribe();

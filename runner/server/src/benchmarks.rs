@@ -60,15 +60,11 @@ impl Runs {
     }
 
     pub async fn benchmark(&self, id: &str) -> Result<KeptBenchmark, RunsError> {
-        let own = id.to_owned();
-        let found = self.history().read(move |connection: &Connection| find(connection, &own));
-        found.await?.ok_or_else(|| RunsError::not_found("benchmark", id))
+        self.find("benchmark", id, find).await
     }
 
     pub async fn benchmark_report(&self, id: &str) -> Result<Vec<u8>, RunsError> {
-        let own = id.to_owned();
-        let found = self.history().read(move |connection: &Connection| report(connection, &own));
-        found.await?.ok_or_else(|| RunsError::not_found("benchmark", id))
+        self.find("benchmark", id, report).await
     }
 
     pub async fn delete_benchmark(&self, id: &str) -> Result<(), RunsError> {

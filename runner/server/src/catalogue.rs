@@ -12,8 +12,7 @@ use rusqlite::{Connection, Transaction};
 use tokio::time::{Instant, timeout};
 
 use crate::error::RunsError;
-use crate::history::modules::{self, ModuleRemoval};
-use crate::history::{transact, undamaged};
+use crate::history::{modules, transact, undamaged};
 use crate::queries::{after, page};
 use crate::runs::{Runs, apart};
 use crate::wire::{
@@ -36,8 +35,7 @@ impl Runs {
             let Page { items: names, next } = page(names, String::clone);
             let mut items = Vec::with_capacity(names.len());
             for name in names {
-                let Some(newest) = modules::version_of(connection, &name, LATEST)? else { continue };
-                let latest = undamaged("module", Ok(modules::find(connection, &name, newest)))?;
+                let latest = undamaged("module", Ok(modules::resolve(connection, &name)))?;
                 let Some(latest) = latest.flatten() else { continue };
                 items.push(ModuleSummary {
                     versions: modules::count_of(connection, &name)?,
@@ -69,13 +67,7 @@ impl Runs {
 
     /// Returns a version of a module: by number, by alias, or the `latest`.
     pub async fn module_version(&self, name: &str, version: &str) -> Result<ModuleVersion, RunsError> {
-        let (own, wanted) = (name.to_owned(), version.to_owned());
-        let read = move |connection: &Connection| {
-            let Some(found) = modules::version_of(connection, &own, &wanted)? else { return Ok(None) };
-            modules::find(connection, &own, found)
-        };
-        let found = self.history().read(read).await?;
-        found.ok_or_else(|| RunsError::not_found("module", &format!("{name}@{version}")))
+        self.find("module", &format!("{name}@{version}"), modules::resolve).await
     }
 
     pub async fn module_file(&self, name: &str, version: &str) -> Result<ModuleFile, RunsError> {
@@ -101,26 +93,15 @@ impl Runs {
         let number = self.module_version(name, version).await?.version;
         check_uploaded(name)?;
         let (own, workshop) = (name.to_owned(), self.0.workshop.clone());
-        let removed = apart(self, move || {
+        apart(self, move || {
             let _registering = workshop.registering();
-            let removed = workshop.history.work_blocking(move |connection| {
+            let digest = workshop.history.work_blocking(move |connection| {
                 transact(connection, |transaction| modules::remove(transaction, &own, number))
-            })?;
-            if let ModuleRemoval::Yes { digest } = &removed {
-                workshop.remove_object(digest);
-            }
-            Ok(removed)
-        });
-        match removed.await? {
-            ModuleRemoval::NotThere => Err(RunsError::not_found("module", &format!("{name}@{version}"))),
-            ModuleRemoval::Aliased(alias) => Err(RunsError::Conflict(format!(
-                "the alias `{alias}` points to this version; move or remove the alias first"
-            ))),
-            ModuleRemoval::InUse(run) => {
-                Err(RunsError::Conflict(format!("the run `{run}` uses this version and has not ended")))
-            }
-            ModuleRemoval::Yes { .. } => Ok(()),
-        }
+            })??;
+            workshop.remove_object(&digest);
+            Ok(())
+        })
+        .await
     }
 
     /// Sets an alias to a version. An existing alias is moved to it.

@@ -6,7 +6,7 @@ use penstock_types::fault::{FaultKind, SpecFault};
 use penstock_types::text::shown;
 use penstock_wasm::SandboxError;
 
-use crate::history::{HistoryError, VERSION};
+use crate::history::HistoryError;
 
 /// Error of a request. The message is safe to show to clients: only its causes contain paths and addresses.
 #[derive(Debug, thiserror::Error)]
@@ -65,11 +65,11 @@ pub enum OpenError {
     #[error("the data directory `{}` is used by another server; stop that server, or use another directory", .0.display())]
     InUse(PathBuf),
     #[error(
-        "`{}` was written by a newer version of Penstock (its schema is {found}, this version supports {}); use the newer version, or \
+        "`{}` was written by a newer version of Penstock (its schema is {found}, this version supports {supported}); use the newer version, or \
          another data directory",
-        .path.display(), VERSION
+        .path.display()
     )]
-    Newer { path: PathBuf, found: i64 },
+    Newer { path: PathBuf, found: i64, supported: i64 },
     #[error("`{}` is a database of another program; use another data directory", .0.display())]
     Foreign(PathBuf),
     #[error("cannot use `{}`", .path.display())]

@@ -36,10 +36,7 @@ pub(crate) use self::error::undamaged;
 pub(crate) use self::layout::Layout;
 pub(crate) use self::query::{NO_FIGURE, PageQuery, first};
 pub(crate) use self::read::RunRows;
-pub(crate) use self::runs::{
-    Entry, KnownSubmission, MAX_ERRORS, MAX_LOGS, Registered, Repeat, now, write as write_entry,
-};
-pub(crate) use self::schema::VERSION;
+pub(crate) use self::runs::{Entry, MAX_ERRORS, MAX_LOGS, Registered, Repeat, now, write as write_entry};
 #[cfg(test)]
 pub(crate) use self::schema::migrate;
 use crate::error::OpenError;
@@ -104,7 +101,9 @@ impl History {
         }
         match schema::migrate(&mut connection).map_err(database)? {
             schema::Found::Ready => {}
-            schema::Found::Newer(found) => return Err(OpenError::Newer { path, found }),
+            schema::Found::Newer(found) => {
+                return Err(OpenError::Newer { path, found, supported: schema::VERSION });
+            }
             schema::Found::Foreign => return Err(OpenError::Foreign(path)),
         }
         runs::interrupt_all(&connection).map_err(database)?;

@@ -65,9 +65,8 @@ impl Runs {
         let own = workshop.clone();
         let prepared = apart(self, move || {
             let letters = Letters::open(&folder).map_err(|fault| match fault {
-                ReplayFault::NoRun(_) => RunsError::Conflict("the run has no dead letters".to_owned()),
                 ReplayFault::Document { faults, .. } => RunsError::invalid(faults),
-                fault @ ReplayFault::Read { .. } => RunsError::Conflict(conflict_text(&fault)),
+                fault => RunsError::Conflict(conflict_text(&fault)),
             })?;
             let plans = plans(&own, stores, &letters, &by)?;
             let faults =
@@ -84,17 +83,18 @@ impl Runs {
         let Some(most) = most else { return Ok(report) };
         let part = self.take(most, "the replay").await?;
         let waited = Waited(StopFlag::default());
-        let (runtime, ending, own) =
-            (self.0.workshop.runtime.clone(), self.0.ending.clone(), waited.0.clone());
+        let (ending, own) = (self.0.ending.clone(), waited.0.clone());
         let replayed = apart(self, move || {
             let (_turn, _part) = (turn, part);
             let limit = TimeLimit::starting_now(&workshop);
+            let is_over = || ending.is_set() || own.is_set();
             for (stage, prepared) in &plans {
-                let run = runtime
+                let run = workshop
+                    .runtime
                     .block_on(prepared.start_replay(&letters, stage, None))
                     .map_err(|error| RunsError::Conflict(with_causes(&error)))?;
                 while !run.wait_for(CHECK_EVERY) {
-                    if ending.is_set() || own.is_set() {
+                    if is_over() {
                         run.stop(StopReason::Asked);
                     }
                     if let Some(limit) = limit {
@@ -102,7 +102,7 @@ impl Runs {
                     }
                 }
                 report.stages.push(StageReplay::of(stage, run.wait().snapshot));
-                if ending.is_set() || own.is_set() {
+                if is_over() {
                     break;
                 }
             }

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::RunsError;
 use crate::feed::{Event, Events};
-use crate::history::{Layout, RunRows, Unwritten, modules, read, runs};
+use crate::history::{HistoryError, Layout, RunRows, Unwritten, modules, read, runs};
 use crate::live::LiveRun;
 use crate::runs::{Runs, apart};
 use crate::sharing::HeldAmount;
@@ -80,13 +80,23 @@ impl Runs {
             let waiting = self.view().waiting.get(id).cloned();
             return Ok(live.detail(waiting));
         }
-        let own = id.clone();
-        let stored = self.history().read(move |connection| runs::find(connection, &own)).await?;
-        stored.ok_or_else(|| RunsError::not_found("run", id))
+        self.find("run", id, runs::find).await
     }
 
     pub async fn spec(&self, id: &RunId) -> Result<RunSpec, RunsError> {
-        Ok(self.stored_document(id).await?.0)
+        Ok(self.find("run", id, runs::document).await?.0)
+    }
+
+    /// Reads what the history has of this id, of which `what` names the kind. Fails if that is nothing.
+    pub(crate) async fn find<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        id: &str,
+        find: fn(&rusqlite::Connection, &str) -> Result<Option<T>, HistoryError>,
+    ) -> Result<T, RunsError> {
+        let own = id.to_owned();
+        let found = self.history().read(move |connection| find(connection, &own)).await?;
+        found.ok_or_else(|| RunsError::not_found(what, id))
     }
 
     /// Reads rows of a run by `read`, which also gets the layout of the run. Fails for an unknown run.

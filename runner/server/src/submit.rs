@@ -16,9 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::admission::{self, Cost};
 use crate::error::RunsError;
-use crate::history::{
-    HistoryError, KnownSubmission, Layout, Registered, Repeat, freeing, modules, now, runs, transact,
-};
+use crate::history::{HistoryError, Layout, Registered, Repeat, freeing, modules, now, runs, transact};
 use crate::letters::Waited;
 use crate::live::LiveRun;
 use crate::owner::{Message, Waiting};
@@ -248,13 +246,13 @@ impl Runs {
             let known = transact(connection, |transaction| {
                 runs::insert(transaction, &own.registered, &spec, begins_at.as_deref(), repeat.as_ref())
             })?;
-            if known.is_none()
+            if matches!(known, Ok(None))
                 && let Err(error) = messages.try_send(join)
             {
                 transact(connection, |transaction| runs::unregister(transaction, own.id()))?;
                 return Ok(Err(RunsError::from(error)));
             }
-            Ok(Ok(known))
+            Ok(known)
         });
         let known = known.await??;
         drop(turn);
@@ -291,18 +289,13 @@ impl Runs {
     /// Finds the run of an earlier submission with the same key.
     async fn repeated(&self, repeat: Option<&Repeat>) -> Result<Option<Submitted>, RunsError> {
         let Some(repeat) = repeat.cloned() else { return Ok(None) };
-        let known = self.history().read(move |connection| runs::find_key(connection, &repeat)).await?;
+        let known = self.history().read(move |connection| runs::find_key(connection, &repeat)).await??;
         self.known(known).await
     }
 
-    async fn known(&self, known: Option<KnownSubmission>) -> Result<Option<Submitted>, RunsError> {
-        match known {
-            None => Ok(None),
-            Some(KnownSubmission { is_same: false, .. }) => Err(RunsError::KeyReused),
-            Some(KnownSubmission { run, .. }) => {
-                Ok(Some(Submitted { run: self.detail(&run).await?, is_new: false }))
-            }
-        }
+    async fn known(&self, known: Option<RunId>) -> Result<Option<Submitted>, RunsError> {
+        let Some(run) = known else { return Ok(None) };
+        Ok(Some(Submitted { run: self.detail(&run).await?, is_new: false }))
     }
 
     /// Returns the detail of a new run once the owner has received the run, so that the detail includes the reason for waiting.
@@ -389,7 +382,7 @@ impl Runs {
         id: &RunId,
         continued: Option<Continued>,
     ) -> Result<(Checked, Option<f64>), RunsError> {
-        let (stored, for_s) = self.stored_document(id).await?;
+        let (stored, for_s) = self.find("run", id, runs::document).await?;
         // The document is held as text while this request waits for a permit, because a JSON tree takes more memory.
         let document = Bytes::from(stored.document.to_string());
         drop(stored);
@@ -416,13 +409,6 @@ impl Runs {
             return Err(RunsError::Busy(message.to_owned()));
         }
         Ok(bytes.div_ceil(1 << 20))
-    }
-
-    /// Returns the document of a run, and the `for_s` of its submission.
-    pub(crate) async fn stored_document(&self, id: &RunId) -> Result<(RunSpec, Option<f64>), RunsError> {
-        let own = id.clone();
-        let found = self.history().read(move |connection| runs::document(connection, &own)).await?;
-        found.ok_or_else(|| RunsError::not_found("run", id))
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::io::AsyncWriteExt;
 use crate::audit::record_owner;
 use crate::catalogue::check_alias;
 use crate::error::RunsError;
-use crate::history::modules::{ModuleInsertion, Uploader};
+use crate::history::modules::Uploader;
 use crate::history::{HistoryError, modules, transact};
 use crate::priority::work_low;
 use crate::runs::{COMPILE_TURN, Runs, apart};
@@ -110,34 +110,23 @@ impl Draft {
         let uploaded = apart(&runs, move || {
             check_room(&workshop, &digest)?;
             let report = in_turn(&place, || check(&workshop, &draft, &digest, &by))??;
-            let name = report.manifest.name.clone();
             let _registering = workshop.registering();
             // The limit is checked again, because other uploads may have been registered meanwhile.
             check_room(&workshop, &digest)?;
             let registered = keep(&workshop, draft, &digest).and_then(|()| {
                 let insert = move |transaction: &rusqlite::Transaction<'_>| {
-                    let name = &report.manifest.name;
-                    let (version, created, previous) =
-                        match modules::insert(transaction, &report, alias.as_deref(), &by)? {
-                            ModuleInsertion::OwnedBy(owner) => return Ok(Err(owner)),
-                            ModuleInsertion::Registered { version, created, previous, took_name } => {
-                                if let Some(token) = by.token.as_deref().filter(|_| took_name) {
-                                    record_owner(transaction, name, token)?;
-                                }
-                                (version, created, previous)
-                            }
-                        };
-                    let found = modules::find(transaction, name, version)?;
-                    Ok(Ok(found.map(|version| ModuleUpload { version, created, previous })))
+                    let inserted = modules::insert(transaction, &report, alias.as_deref(), &by)?;
+                    if let (Ok((_, true)), Some(token)) = (&inserted, by.token.as_deref()) {
+                        record_owner(transaction, &report.manifest.name, token)?;
+                    }
+                    Ok(inserted.map(|(upload, _)| upload))
                 };
-                let inserted = workshop.history.work_blocking(move |connection| transact(connection, insert));
-                inserted?.map_err(|owner| RunsError::NotOwner { name, owner })
+                workshop.history.work_blocking(move |connection| transact(connection, insert))?
             });
             if registered.is_err() {
                 workshop.remove_stray(&digest);
             }
-            let lost = || HistoryError::Damaged("the version that was just written is missing".to_owned());
-            Ok(registered?.ok_or_else(lost)?)
+            registered
         });
         uploaded.await
     }
@@ -205,8 +194,8 @@ fn check(workshop: &Workshop, draft: &Whole, digest: &str, by: &Uploader) -> Res
             shown(name)
         )
     })?;
-    if let Some(owner) = workshop.history.read_blocking(|connection| by.refused_by(connection, name))? {
-        return Err(RunsError::NotOwner { name: name.clone(), owner });
+    if let Some(refused) = workshop.history.read_blocking(|connection| by.refused_by(connection, name))? {
+        return Err(refused);
     }
     let module: Module = workshop.sandbox.load(&bytes).map_err(|error| refused(&error))?;
     workshop.keep(module);

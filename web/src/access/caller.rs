@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::{ConnectInfo, FromRequestParts};
+use axum::extract::ConnectInfo;
 use axum::http::Extensions;
-use axum::http::request::Parts;
 use penstock_server::{ANYONE, ClientId, OPERATOR};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -68,14 +67,6 @@ impl Caller {
         let detail =
             format!("the token `{}` has the role `{own}`, but this operation requires `{role}`", self.name);
         refuse(ProblemKind::ROLE_TOO_LOW, detail)
-    }
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for Caller {
-    type Rejection = ApiError;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<Self> {
-        Self::of(&parts.extensions).cloned().ok_or_else(sign_in_needed)
     }
 }
 

@@ -1,7 +1,7 @@
-use axum::Json;
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, NoContent, Response};
+use axum::{Extension, Json};
 use penstock_pipeline::ModuleReport;
 use penstock_pipeline::trial::TrialReport;
 use penstock_server::{
@@ -98,7 +98,8 @@ async fn list_modules(app: App, query: InQuery<ModuleQuery>) -> JsonResult<Page<
 
 async fn upload_module(
     app: App,
-    caller: Caller,
+    // The layer in front of the handler has found the caller.
+    Extension(caller): Extension<Caller>,
     InQuery(query): InQuery<UploadQuery>,
     SentModule(pieces): SentModule,
 ) -> ApiResult<Response> {

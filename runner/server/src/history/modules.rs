@@ -12,21 +12,11 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use super::error::{HistoryError, undamaged};
 use super::query::{self, PageQuery, all, first, like};
 use super::runs::now;
-use crate::wire::ModuleVersion;
+use crate::error::RunsError;
+use crate::wire::{ModuleUpload, ModuleVersion};
 
 /// Maximum number of live runs that are listed for a version.
 const MAX_IN_USE: usize = 100;
-
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum ModuleRemoval {
-    /// The version was removed; no version has the bytes with this digest any more.
-    Yes {
-        digest: String,
-    },
-    NotThere,
-    Aliased(String),
-    InUse(RunId),
-}
 
 /// Token on whose behalf a module is uploaded.
 #[derive(Clone, Debug)]
@@ -37,29 +27,16 @@ pub(crate) struct Uploader {
     pub(crate) is_free: bool,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum ModuleInsertion {
-    Registered {
-        version: u32,
-        /// False if the same bytes were registered before.
-        created: bool,
-        previous: Option<String>,
-        /// True if the name had no owner and belongs to the uploader from now on, although the uploader did not create it.
-        took_name: bool,
-    },
-    /// Nothing was registered, because the name belongs to the token with this name.
-    OwnedBy(String),
-}
-
 impl Uploader {
-    /// Returns the owner of a name if it keeps this token from uploading a version of it.
+    /// Returns the error of an upload of a version of a name that belongs to another token.
     pub(crate) fn refused_by(
         &self,
         connection: &Connection,
         name: &str,
-    ) -> Result<Option<String>, HistoryError> {
+    ) -> Result<Option<RunsError>, HistoryError> {
         let owner = owner(connection, name)?;
-        Ok(owner.filter(|owner| !self.is_free && self.token.as_deref() != Some(owner)))
+        let owner = owner.filter(|owner| !self.is_free && self.token.as_deref() != Some(owner));
+        Ok(owner.map(|owner| RunsError::NotOwner { name: name.to_owned(), owner }))
     }
 }
 
@@ -70,21 +47,22 @@ pub(crate) fn owner(connection: &Connection, name: &str) -> Result<Option<String
 }
 
 /// Registers a module as the next version of its name, which belongs to the uploader if it is new; if the same bytes are already
-/// registered, their version stays.
+/// registered, their version stays. Also returns true if the name had no owner and belongs to the uploader from now on, although the
+/// uploader did not create it.
 pub(crate) fn insert(
     transaction: &Transaction<'_>,
     report: &ModuleReport,
     alias: Option<&str>,
     by: &Uploader,
-) -> Result<ModuleInsertion, HistoryError> {
+) -> Result<Result<(ModuleUpload, bool), RunsError>, HistoryError> {
     let name = &report.manifest.name;
     let known = first(transaction, "SELECT version FROM modules WHERE digest = ?1", [&report.digest])?;
     let mut took_name = false;
     let version = match known {
         Some(version) => version,
         None => {
-            if let Some(owner) = by.refused_by(transaction, name)? {
-                return Ok(ModuleInsertion::OwnedBy(owner));
+            if let Some(refused) = by.refused_by(transaction, name)? {
+                return Ok(Err(refused));
             }
             if !by.is_free {
                 let take = "UPDATE module_names SET owner = ?2 WHERE name = ?1 AND owner IS NULL";
@@ -111,7 +89,9 @@ pub(crate) fn insert(
         "SELECT digest FROM modules WHERE name = ?1 AND version < ?2 ORDER BY version DESC LIMIT 1",
         params![name, version],
     )?;
-    Ok(ModuleInsertion::Registered { version, created: known.is_none(), previous, took_name })
+    let missing = || HistoryError::Damaged("the version that was just written is missing".to_owned());
+    let version = find(transaction, name, version)?.ok_or_else(missing)?;
+    Ok(Ok((ModuleUpload { version, created: known.is_none(), previous }, took_name)))
 }
 
 /// Sets an alias to a version; returns false if there is no such version.
@@ -142,33 +122,35 @@ pub(crate) fn remove_alias(
     Ok(transaction.execute("DELETE FROM aliases WHERE name = ?1 AND alias = ?2", [name, alias])? > 0)
 }
 
-/// Removes a version unless an alias or a live run needs it.
+/// Removes a version unless an alias or a live run needs it; returns the digest of its bytes, which no version has any more.
 pub(crate) fn remove(
     transaction: &Transaction<'_>,
     name: &str,
     version: u32,
-) -> Result<ModuleRemoval, HistoryError> {
+) -> Result<Result<String, RunsError>, HistoryError> {
     let place = params![name, version];
     let digest: Option<String> =
         first(transaction, "SELECT digest FROM modules WHERE name = ?1 AND version = ?2", place)?;
-    let Some(digest) = digest else { return Ok(ModuleRemoval::NotThere) };
-    let alias = first(transaction, "SELECT alias FROM aliases WHERE name = ?1 AND version = ?2", place)?;
+    let Some(digest) = digest else {
+        return Ok(Err(RunsError::not_found("module", &format!("{name}@{version}"))));
+    };
+    let alias: Option<String> =
+        first(transaction, "SELECT alias FROM aliases WHERE name = ?1 AND version = ?2", place)?;
     if let Some(alias) = alias {
-        return Ok(ModuleRemoval::Aliased(alias));
+        return Ok(Err(RunsError::Conflict(format!(
+            "the alias `{alias}` points to this version; move or remove the alias first"
+        ))));
     }
     if let Some(run) = in_use(transaction, &digest)?.into_iter().next() {
-        return Ok(ModuleRemoval::InUse(run));
+        let why = format!("the run `{run}` uses this version and has not ended");
+        return Ok(Err(RunsError::Conflict(why)));
     }
     transaction.execute("DELETE FROM modules WHERE name = ?1 AND version = ?2", params![name, version])?;
-    Ok(ModuleRemoval::Yes { digest })
+    Ok(Ok(digest))
 }
 
 /// Finds the version that `written` names: a version number, an alias, or `latest`.
-pub(crate) fn version_of(
-    connection: &Connection,
-    name: &str,
-    written: &str,
-) -> Result<Option<u32>, HistoryError> {
+fn version_of(connection: &Connection, name: &str, written: &str) -> Result<Option<u32>, HistoryError> {
     if StdModule::find(name).is_some() {
         return Ok(StdModule::find(&format!("{name}@{written}")).map(|_| STD_VERSION));
     }

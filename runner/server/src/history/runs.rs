@@ -16,6 +16,7 @@ use super::error::HistoryError;
 use super::layout::Layout;
 use super::query::{NO_FIGURE, PageQuery, all, count, first, like};
 use super::schema;
+use crate::error::RunsError;
 use crate::wire::{LogEntry, RunColumn, RunQuery, RunSort, RunSpec, limit};
 
 /// Maximum number of stored errors of one run; the first ones are kept.
@@ -52,14 +53,6 @@ impl Repeat {
     fn stored_key(&self) -> String {
         format!("{} {}", self.token, self.key)
     }
-}
-
-/// Run of an earlier submission with the same `Idempotency-Key`.
-#[derive(Debug)]
-pub(crate) struct KnownSubmission {
-    pub(crate) run: RunId,
-    /// False if the key was used for another request.
-    pub(crate) is_same: bool,
 }
 
 #[derive(Debug, Default)]
@@ -113,14 +106,15 @@ pub(crate) fn now() -> String {
     humantime::format_rfc3339_millis(std::time::SystemTime::now()).to_string()
 }
 
-/// Stores a submitted run, with the state from which it begins if it resumes another one.
+/// Stores a submitted run, with the state from which it begins if it resumes another one. Returns the run of an earlier submission
+/// with the same key instead, if there is one.
 pub(crate) fn insert(
     transaction: &Transaction<'_>,
     run: &Registered,
     spec: &RunSpec,
     begins_at: Option<&str>,
     repeat: Option<&Repeat>,
-) -> Result<Option<KnownSubmission>, HistoryError> {
+) -> Result<Result<Option<RunId>, RunsError>, HistoryError> {
     let summary = &run.summary;
     if let Some(repeat) = repeat {
         transaction.execute(
@@ -128,7 +122,7 @@ pub(crate) fn insert(
             params![repeat.stored_key(), seconds_ago(KEY_SECONDS)],
         )?;
         let known = find_key(transaction, repeat)?;
-        if known.is_some() {
+        if !matches!(known, Ok(None)) {
             return Ok(known);
         }
     }
@@ -160,7 +154,7 @@ pub(crate) fn insert(
     if begins_at.is_some() {
         write_state(transaction, &summary.id, begins_at)?;
     }
-    Ok(None)
+    Ok(Ok(None))
 }
 
 /// Finds the run that was submitted with the key: by the same token, else by a server of an earlier version, on which all tokens
@@ -168,7 +162,7 @@ pub(crate) fn insert(
 pub(crate) fn find_key(
     connection: &Connection,
     repeat: &Repeat,
-) -> Result<Option<KnownSubmission>, HistoryError> {
+) -> Result<Result<Option<RunId>, RunsError>, HistoryError> {
     let found: Option<(String, Vec<u8>)> = connection
         .query_row(
             "SELECT id, request FROM runs WHERE key IN (?1, ?2) AND submitted_at >= ?3 ORDER BY key = ?1 DESC LIMIT 1",
@@ -176,7 +170,10 @@ pub(crate) fn find_key(
             |row| row.try_into(),
         )
         .optional()?;
-    Ok(found.map(|(id, request)| KnownSubmission { run: id.into(), is_same: request == repeat.request }))
+    Ok(match found {
+        Some((_, request)) if request != repeat.request => Err(RunsError::KeyReused),
+        found => Ok(found.map(|(id, _)| id.into())),
+    })
 }
 
 pub(crate) fn write(
@@ -185,13 +182,12 @@ pub(crate) fn write(
     entry: &Entry,
     unwritten: &Unwritten,
 ) -> Result<(), HistoryError> {
-    let at = unix_now();
     let mut chunk = transaction.prepare_cached(
-        "INSERT OR REPLACE INTO chunks (run, level, number, last_row, written_at, data, books) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        "INSERT OR REPLACE INTO chunks (run, level, number, last_row, written_at, data, books) VALUES (?1, ?2, ?3, ?4, unixepoch(), ?5, ?6)",
     )?;
     for written in &unwritten.chunks {
         let (level, number, last) = (written.level.number(), written.number as i64, written.last_row as i64);
-        chunk.execute(params![run, level, number, last, at, written.data, written.books])?;
+        chunk.execute(params![run, level, number, last, written.data, written.books])?;
     }
     let mut times =
         transaction.prepare_cached("INSERT OR REPLACE INTO times (run, number, data) VALUES (?1, ?2, ?3)")?;
@@ -444,15 +440,10 @@ pub(crate) fn count_by_state(connection: &Connection) -> Result<BTreeMap<RunStat
 /// Removes old rows of the finest level for which rows of the next coarser level exist.
 pub(crate) fn sweep(transaction: &Transaction<'_>) -> Result<usize, HistoryError> {
     Ok(transaction.execute(
-        "DELETE FROM chunks WHERE level = 0 AND written_at < ?1 AND EXISTS (SELECT 1 FROM chunks AS wider \
+        "DELETE FROM chunks WHERE level = 0 AND written_at < unixepoch() - ?1 AND EXISTS (SELECT 1 FROM chunks AS wider \
          WHERE wider.run = chunks.run AND wider.level = 1 AND wider.last_row * 16 + 15 >= chunks.last_row)",
-        [unix_now() - FINEST_SECONDS],
+        [FINEST_SECONDS],
     )?)
-}
-
-fn unix_now() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
 fn seconds_ago(seconds: i64) -> String {

@@ -118,7 +118,7 @@ fn recorded(hours: u64) -> (tempfile::TempDir, Connection) {
     super::configure(&connection).unwrap();
     schema::migrate(&mut connection).unwrap();
     let (run, spec) = registered();
-    transact(&mut connection, |transaction| insert(transaction, &run, &spec, None, None)).unwrap();
+    transact(&mut connection, |transaction| insert(transaction, &run, &spec, None, None)).unwrap().unwrap();
     let buffer = RowBuffer::new(&layout());
     let quarters = hours * HOUR / QUARTER;
     for quarter in 0..quarters {
@@ -359,7 +359,7 @@ fn what_is_written_of_a_run_is_made_before_its_turn_comes() {
     let insert = move |connection: &mut Connection| {
         transact(connection, |work| insert(work, &own.registered, &spec, None, None))
     };
-    history.work_blocking(insert).unwrap();
+    history.work_blocking(insert).unwrap().unwrap();
     let (go_on, waits) = std::sync::mpsc::sync_channel::<()>(0);
     history.hand_over(Box::new(move |_| waits.recv().unwrap())).unwrap();
     live.write_soon();

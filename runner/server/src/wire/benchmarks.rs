@@ -5,7 +5,6 @@ use strum::{EnumString, VariantNames};
 
 use super::pages::{MAX_LIMIT, SortBy, at_most};
 
-/// The order of a list of benchmarks.
 pub type BenchmarkSort = SortBy<BenchmarkColumn>;
 
 /// Stored benchmark, in the form in which lists show it.
@@ -20,7 +19,6 @@ pub struct KeptBenchmark<S = Value> {
     pub summary: S,
 }
 
-/// Result of the upload of a report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PushedBenchmark {
     pub benchmark: KeptBenchmark,

@@ -30,7 +30,6 @@ pub struct RunTags {
     pub tags: Tags,
 }
 
-/// Result of a submission.
 #[derive(Clone, Debug)]
 pub struct Submitted {
     pub run: RunDetail,
@@ -69,7 +68,6 @@ pub struct RunQuery {
     pub limit: Option<u32>,
 }
 
-/// The order of a list of runs.
 pub type RunSort = SortBy<RunColumn>;
 
 /// Column by which runs can be sorted. A missing figure counts as -1.

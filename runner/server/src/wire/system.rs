@@ -111,10 +111,8 @@ pub struct StorageUse {
     pub free_bytes: u64,
 }
 
-/// Counts of the server for monitoring.
 #[derive(Clone, Debug)]
 pub struct Counts {
-    /// Number of stored runs by state.
     pub runs: BTreeMap<RunState, u64>,
     /// Number of samples that consumers have taken since the server started.
     pub samples: u64,
