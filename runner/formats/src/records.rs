@@ -13,7 +13,6 @@ mod numbered;
 mod part;
 mod rows;
 mod split;
-mod stream;
 mod written;
 
 pub use fault::RecordFault;

@@ -20,7 +20,7 @@ use penstock_types::traversal::TraversalSettings;
 pub(crate) use scan::scan;
 
 use crate::damage::{Damage, cut_sample};
-use crate::in_order::{InOrder, Made, ShardStream};
+use crate::in_order::{InOrder, OpenShard, ShardStream, WholeSample};
 use crate::index::{IndexKind, SampleIndex};
 use crate::indexed::{Decode, IndexFrom, indexed_samples};
 use crate::select::Selection;
@@ -134,17 +134,11 @@ pub fn tar_stream(
     most_bytes: u64,
 ) -> ShardStream {
     let selection = Arc::new(selection);
-    ShardStream::new(
-        store,
-        shards,
-        settings,
-        AHEAD_BYTES.min(most_bytes),
-        Box::new(move |object, ahead_bytes, damage| {
-            let samples = Samples::new(object, ahead_bytes, damage.clone());
-            Box::new(Archive { samples, selection: selection.clone(), damage, most_bytes })
-        }),
-    )
-    .opened()
+    let open: OpenShard = Box::new(move |object, ahead_bytes, damage| {
+        let samples = Samples::new(object, ahead_bytes, damage.clone());
+        Box::new(Archive { samples, selection: selection.clone(), damage, most_bytes })
+    });
+    ShardStream::of(store, shards, open, settings, AHEAD_BYTES.min(most_bytes)).opened()
 }
 
 /// Predicate of a shard that has a file both compressed and not.
@@ -198,8 +192,8 @@ struct Archive {
     most_bytes: u64,
 }
 
-impl InOrder for Archive {
-    fn next(&mut self, is_wanted: bool) -> BoxFuture<'_, Result<Option<Made>, SourceFault>> {
+impl InOrder<WholeSample> for Archive {
+    fn next(&mut self, is_wanted: bool) -> BoxFuture<'_, Result<Option<Vec<WholeSample>>, SourceFault>> {
         async move {
             let Some(key) = self.samples.next_sample().await? else { return Ok(None) };
             let mut sample = Sample::new(key, Origin::default());
@@ -224,7 +218,11 @@ impl InOrder for Archive {
                     None => self.samples.skip(&member),
                 }
             }
-            Ok(Some((sample, outcome)))
+            let unmarked_fields = self.samples.members.lacks_end.then(|| {
+                let fields = self.samples.fields().iter();
+                fields.filter_map(|field| self.selection.name_of_file(field)).collect()
+            });
+            Ok(Some(vec![WholeSample { made: (sample, outcome), unmarked_fields }]))
         }
         .boxed()
     }
@@ -239,12 +237,6 @@ impl InOrder for Archive {
 
     fn left_bytes(&self) -> u64 {
         self.samples.members.bytes.left_bytes()
-    }
-
-    fn unmarked_fields(&self) -> Option<Vec<Arc<str>>> {
-        let names =
-            || self.samples.fields().iter().filter_map(|field| self.selection.name_of_file(field)).collect();
-        self.samples.members.lacks_end.then(names)
     }
 }
 

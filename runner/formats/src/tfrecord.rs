@@ -20,7 +20,7 @@ pub use fields::RecordFields;
 pub(crate) use scan::scan;
 
 use crate::damage::Damage;
-use crate::in_order::{InOrder, Made, ShardStream};
+use crate::in_order::{InOrder, OpenShard, ShardStream, WholeSample};
 use crate::index::{IndexKind, numbered_key};
 use crate::indexed::{Decode, IndexFrom, indexed_samples};
 use crate::shards::Shards;
@@ -59,16 +59,11 @@ pub fn tfrecord_stream(
     most_bytes: u64,
 ) -> ShardStream {
     let fields = Arc::new(fields);
-    ShardStream::new(
-        store,
-        files,
-        settings,
-        AHEAD_BYTES.min(most_bytes),
-        Box::new(move |object, ahead_bytes, damage| {
-            let frames = Frames::new(object, ahead_bytes);
-            Box::new(File { frames, fields: fields.clone(), damage, most_bytes, read: 0, is_warned: false })
-        }),
-    )
+    let open: OpenShard = Box::new(move |object, ahead_bytes, damage| {
+        let frames = Frames::new(object, ahead_bytes);
+        Box::new(File { frames, fields: fields.clone(), damage, most_bytes, read: 0, is_warned: false })
+    });
+    ShardStream::of(store, files, open, settings, AHEAD_BYTES.min(most_bytes))
 }
 
 /// Number of records in files, whose headers are read for this. Files may be compressed with gzip or zstd.
@@ -127,8 +122,8 @@ struct File {
     is_warned: bool,
 }
 
-impl InOrder for File {
-    fn next(&mut self, is_wanted: bool) -> BoxFuture<'_, Result<Option<Made>, SourceFault>> {
+impl InOrder<WholeSample> for File {
+    fn next(&mut self, is_wanted: bool) -> BoxFuture<'_, Result<Option<Vec<WholeSample>>, SourceFault>> {
         async move {
             let Some(frame) = self.frames.next().await? else { return Ok(None) };
             let key = numbered_key(&self.frames.content.object.key, self.read);
@@ -136,7 +131,7 @@ impl InOrder for File {
             self.read += 1;
             if !is_wanted {
                 self.frames.skip(&frame).await?;
-                return Ok(Some((sample, None)));
+                return Ok(Some(vec![WholeSample { made: (sample, None), unmarked_fields: None }]));
             }
             let record = self.frames.record(&frame, self.most_bytes).await?;
             let added = record.and_then(|record| {
@@ -146,7 +141,7 @@ impl InOrder for File {
                 self.damage.warn(SEQUENCES, &self.frames.content.object.key);
             }
             let outcome = added.err().map(|fault| self.damage.sample(fault)).transpose()?;
-            Ok(Some((sample, outcome)))
+            Ok(Some(vec![WholeSample { made: (sample, outcome), unmarked_fields: None }]))
         }
         .boxed()
     }

@@ -178,14 +178,14 @@ impl RecordFormat {
     pub(super) fn sample(
         &self,
         parser: &mut Parser,
-        Raw { origin, part, piece }: Raw,
+        Raw { origin, part, piece }: &Raw,
     ) -> Result<(Sample, Option<Outcome>), SourceFault> {
-        match self.parsed(parser, &part, &piece.text, piece.number, origin) {
+        match self.parsed(parser, part, &piece.text, piece.number, *origin) {
             Ok(sample) => Ok((sample, None)),
             Err(reason) => {
                 let outcome = self.damage.sample(part.fault_of(piece.number, &reason))?;
-                let mut sample = Sample::new(self.numbered(&part, piece.number), origin);
-                sample.set(BYTES_FIELD, Value::Blob(piece.text));
+                let mut sample = Sample::new(self.numbered(part, piece.number), *origin);
+                sample.set(BYTES_FIELD, Value::Blob(piece.text.clone()));
                 Ok((sample, Some(outcome)))
             }
         }

@@ -22,6 +22,7 @@ use super::format::RecordFormat;
 use super::part::{PART_BYTES, Part, Raw, parse};
 use super::split::{LongRecords, MAX_RECORD_BYTES, Piece, Splitter};
 use super::{ahead_bytes, kinds};
+use crate::in_order::Done;
 use crate::shards::Shards;
 
 /// Samples of the records of one or several objects, in any order. The objects are read once for the starts of their records (8 bytes
@@ -89,19 +90,24 @@ fn fields(
     learners: Vec<Learner>,
 ) -> Result<DataFields, SourceFault> {
     if format.has_columns() {
-        let tables = parts.iter().filter_map(|part| part.part.columns.as_deref());
-        let found = format.fields_of(tables);
-        return found.map_err(|reason| {
-            parts.first().map_or_else(
-                || SourceFault::new(reason.to_string(), None),
-                |part| part.part.fault(1, &reason.to_string()),
-            )
-        });
+        return table_fields(format, parts.iter().map(|part| &*part.part));
     }
     let mut learners = learners.into_iter();
     let first = learners.next().unwrap_or_default();
     let learnt = learners.try_fold(first, |mut all, more| all.join(more).map(|()| all));
     Ok(learnt.map_err(|fault| RECORD_CURES.fault(&fault))?.finish(true))
+}
+
+/// Fields of the rows of tables, by their columns.
+pub(super) fn table_fields<'a>(
+    format: &RecordFormat,
+    mut parts: impl Iterator<Item = &'a Part> + Clone,
+) -> Result<DataFields, SourceFault> {
+    let found = format.fields_of(parts.clone().filter_map(|part| part.columns.as_deref()));
+    found.map_err(|reason| match parts.next() {
+        Some(first) => first.fault(1, &reason.to_string()),
+        None => SourceFault::new(reason.to_string(), None),
+    })
 }
 
 /// Remedies for values of records that do not fit together.
@@ -158,7 +164,7 @@ impl Starts {
         limits: Limits,
     ) -> Result<(Self, Learner), SourceFault> {
         let Limits { most_bytes, remedy, .. } = limits;
-        let format = splitter.format().clone();
+        let format = splitter.format.clone();
         let (mut starts, mut skipped) = (Vec::new(), Vec::new());
         let (mut last, mut skipped_so_far, mut counted, mut end) = (0, 0, 0, None);
         let mut lessons = Lessons::default();
@@ -167,12 +173,12 @@ impl Starts {
                 Ok(Some(block)) => block,
                 Ok(None) => break,
                 Err(fault) => {
-                    format.damage.part(&splitter.part().object.key, None, fault)?;
-                    end = Some(splitter.end_of_last());
+                    format.damage.part(&splitter.part.object.key, None, fault)?;
+                    end = Some(splitter.position);
                     break;
                 }
             };
-            if let Some(fault) = splitter.fault_without_places() {
+            if let Some(fault) = splitter.content.fault_without_places() {
                 return Err(fault);
             }
             for Piece { number, start, .. } in &block {
@@ -186,21 +192,21 @@ impl Starts {
                 last = *number;
             }
             if !format.has_columns() {
-                lessons.add(format.clone(), splitter.part().clone(), block).await?;
+                lessons.add(format.clone(), splitter.part.clone(), block).await?;
             }
-            let bytes = kept_bytes(splitter.part(), &starts, &skipped);
+            let bytes = kept_bytes(&splitter.part, &starts, &skipped);
             let before = kept.fetch_add(bytes - counted, Ordering::Relaxed);
             if before + (bytes - counted) > most_bytes {
                 let reason = format!(
                     "and those before it take more than the {most_bytes} bytes of memory that places of records may take, 8 for \
                      each; {remedy}{RAISE_BUFFER}"
                 );
-                let place = splitter.part().place(last);
+                let place = splitter.part.place(last);
                 return Err(SourceFault::new(format!("{place} {reason}"), None));
             }
             counted = bytes;
         }
-        let (part, checksums) = (splitter.part().clone(), splitter.checksums().to_vec());
+        let (part, checksums) = (splitter.part.clone(), std::mem::take(&mut splitter.checksums));
         starts.push(end.unwrap_or(part.object.size()));
         starts.shrink_to_fit();
         kept.fetch_add(kept_bytes(&part, &starts, &skipped) - counted, Ordering::Relaxed);
@@ -316,8 +322,8 @@ impl Numbered for Records {
             let reads = self.runs(&indexes).into_iter().map(|run| self.parts[run.part].read(run, epoch));
             let records = try_join_all(reads).await?.into_iter().flatten().collect();
             match parse(self.format.clone(), None, records, share.clone()).await? {
-                (samples, None) => Ok(samples),
-                (before, Some(fault)) => Err(ReadFault { before, fault }),
+                Done { chunk, fault: None, .. } => Ok(chunk),
+                Done { chunk, fault: Some(fault), .. } => Err(ReadFault { before: chunk, fault }),
             }
         }
         .boxed()

@@ -15,6 +15,7 @@ use super::charset::Charset;
 use super::format::RecordFormat;
 use super::rows::Columns;
 use super::split::Piece;
+use crate::in_order::Done;
 
 /// Memory of an object whose records are known, without their places and its columns, in bytes.
 pub(super) const PART_BYTES: u64 = 256;
@@ -28,7 +29,7 @@ pub(super) struct Part {
 
 /// A record that is not parsed yet, with its place in the source.
 #[derive(Clone)]
-pub(super) struct Raw {
+pub struct Raw {
     pub(super) origin: Origin,
     pub(super) part: Arc<Part>,
     pub(super) piece: Piece,
@@ -57,12 +58,13 @@ impl Part {
 pub(super) async fn parse(
     format: Arc<RecordFormat>,
     rules: Option<Arc<FieldRules>>,
-    records: Vec<Raw>,
+    mut records: Vec<Raw>,
     share: Share,
-) -> Result<(Chunk, Option<SourceFault>), SourceFault> {
+) -> Result<Done<Raw>, SourceFault> {
     let parsing = spawn_blocking(move || {
         let (mut parser, mut chunk) = (format.parser(), Chunk::with_capacity(records.len()));
-        for (place, record) in records.into_iter().enumerate() {
+        let mut fault = None;
+        for (place, record) in records.iter().enumerate() {
             let text = record.piece.text.len() as u64;
             let parsed = format.sample(&mut parser, record).and_then(|(mut sample, outcome)| {
                 let outcome = match (outcome, &rules) {
@@ -74,11 +76,17 @@ pub(super) async fn parse(
             match parsed {
                 Ok((sample, _)) if !share.take_decoded(place, &sample, text) => break,
                 Ok((sample, outcome)) => chunk.add(sample, outcome),
-                Err(fault) => return (chunk, Some(fault)),
+                Err(found) => {
+                    fault = Some(found);
+                    break;
+                }
             }
         }
-        format.keep(parser);
-        (chunk, None)
+        if fault.is_none() {
+            format.keep(parser);
+        }
+        let left = records.split_off(chunk.len());
+        Done { chunk, left, fault }
     });
     parsing.await.map_err(|error| SourceFault::new("reading records was interrupted", Some(error.into())))
 }

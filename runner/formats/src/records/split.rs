@@ -33,9 +33,10 @@ pub(super) struct LongRecords {
 
 /// The records of an object, in order.
 pub(super) struct Splitter {
-    part: Arc<Part>,
-    format: Arc<RecordFormat>,
-    content: Sequence,
+    /// The object, with its columns once a record was returned.
+    pub(super) part: Arc<Part>,
+    pub(super) format: Arc<RecordFormat>,
+    pub(super) content: Sequence,
     /// Decoder of the text, once its encoding is known.
     decoder: Option<Decoder>,
     ends: Ends,
@@ -47,9 +48,9 @@ pub(super) struct Splitter {
     /// Number of lines or rows that have ended, including blank lines and the header.
     ended: u64,
     /// Checksums of the blocks so far.
-    checksums: Vec<u64>,
+    pub(super) checksums: Vec<u64>,
     /// Position of the current record, which is the end of the last complete one.
-    position: u64,
+    pub(super) position: u64,
 }
 
 /// A record that is not parsed yet.
@@ -113,35 +114,6 @@ impl Splitter {
             checksums: Vec::new(),
             position: 0,
         }
-    }
-
-    /// Bytes of the blocks that are read ahead, including reads in progress.
-    pub(super) fn ahead_bytes(&self) -> u64 {
-        self.content.ahead_bytes()
-    }
-
-    /// Fault of a compressed object, whose records have no places, once a block was read.
-    pub(super) fn fault_without_places(&self) -> Option<SourceFault> {
-        self.content.fault_without_places()
-    }
-
-    pub(super) fn format(&self) -> &Arc<RecordFormat> {
-        &self.format
-    }
-
-    /// Position of the end of the last complete record.
-    pub(super) fn end_of_last(&self) -> u64 {
-        self.position
-    }
-
-    /// Checksums of the blocks that were read.
-    pub(super) fn checksums(&self) -> &[u64] {
-        &self.checksums
-    }
-
-    /// The object, with its columns once a record was returned.
-    pub(super) fn part(&self) -> &Arc<Part> {
-        &self.part
     }
 
     /// Returns the records that end in the next block; `None` at the end of the object. Empty if no record ends in the block.
