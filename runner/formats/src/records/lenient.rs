@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::written::after_string;
+use super::written::{Token, each_token};
 
 /// A line that is no JSON as it stands, with its numbers and escapes replaced by others of the same length, so that places in messages stay.
 #[derive(Default)]
@@ -30,39 +30,15 @@ impl Lenient {
     /// Reads a line that the JSON library refuses.
     pub(super) fn of(line: &str) -> Self {
         let mut found = Self { json: line.to_owned(), written: line.to_owned(), ..Self::default() };
-        let bytes = line.as_bytes();
-        // Of the current member of the outer object: its name, the start of its value, and whether that holds a special number.
-        let (mut depth, mut label, mut start, mut is_special) = (0, 0..0, None, false);
-        let mut at = 0;
-        while let Some(byte) = bytes.get(at) {
-            let mut next = at + 1;
-            match byte {
-                b'"' => {
-                    next = after_string(bytes, at).min(bytes.len());
-                    found.repair(at..next);
-                    if depth == 1 && start.is_none() {
-                        label = at..next;
-                    }
-                }
-                b':' if depth == 1 => (start, is_special) = (Some(next), false),
-                b'{' | b'[' => depth += 1,
-                b',' | b'}' | b']' => {
-                    if depth == 1
-                        && let Some(start) = start.take()
-                    {
-                        found.end_member(label.clone(), start..at, is_special);
-                    }
-                    depth -= i32::from(*byte != b',');
-                }
-                b':' | b' ' | b'\t' | b'\r' | b'\n' => {}
-                _ => {
-                    let is_word = |byte: &u8| !b"{}[],:\" \t\r\n".contains(byte);
-                    next = at + bytes[at..].iter().take_while(|byte| is_word(byte)).count();
-                    is_special |= found.word(at..next);
-                }
+        // True if the value of the current member holds a number that JSON lacks.
+        let mut is_special = false;
+        each_token(line, |token| match token {
+            Token::Text(place) => found.repair(place),
+            Token::Word(place) => is_special |= found.word(place),
+            Token::Member { label, value } => {
+                found.end_member(label, value, std::mem::take(&mut is_special));
             }
-            at = next;
-        }
+        });
         found
     }
 

@@ -1,5 +1,7 @@
 //! Numbers as they are written.
 
+use std::ops::Range;
+
 /// Number up to which no other number is rounded to a whole number of float64.
 pub(super) const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
@@ -20,16 +22,41 @@ pub(super) fn is_huge(real: f64) -> bool {
 
 /// The value of the last member `name` of the JSON object `line`, which is valid, as it is written.
 pub(super) fn member<'a>(line: &'a str, name: &str) -> Option<&'a str> {
+    let mut found = None;
+    each_token(line, |token| {
+        if let Token::Member { label, value } = token
+            && let Some(Ok(label)) = line.get(label).map(serde_json::from_str::<String>)
+            && label == name
+        {
+            found = line.get(value);
+        }
+    });
+    found.map(str::trim)
+}
+
+/// A part of a line of JSON, by its place.
+pub(super) enum Token {
+    /// A text in quotes.
+    Text(Range<usize>),
+    /// A number, or a word such as `true`.
+    Word(Range<usize>),
+    /// Name and value of a member of the outer object, behind the tokens within.
+    Member { label: Range<usize>, value: Range<usize> },
+}
+
+/// Passes over the tokens of a line that may be no valid JSON.
+pub(super) fn each_token(line: &str, mut on: impl FnMut(Token)) {
     let bytes = line.as_bytes();
-    let (mut depth, mut label, mut start, mut found) = (0, "", None, None);
+    let (mut depth, mut label, mut start) = (0, 0..0, None);
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
         let mut next = at + 1;
         match byte {
             b'"' => {
-                next = after_string(bytes, at);
+                next = after_string(bytes, at).min(bytes.len());
+                on(Token::Text(at..next));
                 if depth == 1 && start.is_none() {
-                    label = line.get(at..next)?;
+                    label = at..next;
                 }
             }
             b':' if depth == 1 => start = Some(next),
@@ -37,21 +64,24 @@ pub(super) fn member<'a>(line: &'a str, name: &str) -> Option<&'a str> {
             b',' | b'}' | b']' => {
                 if depth == 1
                     && let Some(start) = start.take()
-                    && serde_json::from_str::<String>(label).is_ok_and(|label| label == name)
                 {
-                    found = line.get(start..at);
+                    on(Token::Member { label: label.clone(), value: start..at });
                 }
                 depth -= i32::from(*byte != b',');
             }
-            _ => {}
+            b':' | b' ' | b'\t' | b'\r' | b'\n' => {}
+            _ => {
+                let is_word = |byte: &u8| !b"{}[],:\" \t\r\n".contains(byte);
+                next = at + bytes[at..].iter().take_while(|byte| is_word(byte)).count();
+                on(Token::Word(at..next));
+            }
         }
         at = next;
     }
-    found.map(str::trim)
 }
 
 /// Place behind the text in quotes that begins at `start`; behind the end of a line in which it does not end.
-pub(super) fn after_string(bytes: &[u8], start: usize) -> usize {
+fn after_string(bytes: &[u8], start: usize) -> usize {
     let mut next = start + 1;
     while bytes.get(next).is_some_and(|byte| *byte != b'"') {
         next += if bytes[next] == b'\\' { 2 } else { 1 };
