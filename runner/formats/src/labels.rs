@@ -99,7 +99,7 @@ impl Numbered for Labelled {
     fn digest(&self) -> Option<Hash> {
         let keys = self.keys.digest();
         let classes = self.folders.as_ref().map_or(keys, |folders| folders.digest(keys));
-        Some(match self.rows.as_ref().and_then(Rows::digest) {
+        Some(match self.rows.as_ref().and_then(|rows| rows.records.digest()) {
             Some(rows) => classes.with(String::from(rows).as_bytes()),
             None => classes,
         })
@@ -107,7 +107,8 @@ impl Numbered for Labelled {
 
     fn fields(&self) -> Option<DataFields> {
         // The whole table was read for the join.
-        let mut fields = self.rows.as_ref().map_or_else(|| Some(DataFields::default()), Rows::fields)?;
+        let of_rows = self.rows.as_ref().map(|rows| rows.records.fields());
+        let mut fields = of_rows.unwrap_or_else(|| Some(DataFields::default()))?;
         if self.folders.is_some() {
             let (name, kind) = (LABEL_FIELD.into(), FieldType::Int);
             fields.fields.push(DataField { name, kind, optional: Some(false) });
@@ -116,7 +117,7 @@ impl Numbered for Labelled {
     }
 
     fn mean_bytes(&self) -> u64 {
-        LEAST_SAMPLE_BYTES + self.rows.as_ref().map_or(0, Rows::mean_bytes)
+        LEAST_SAMPLE_BYTES + self.rows.as_ref().map_or(0, |rows| rows.records.mean_bytes())
     }
 
     fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>, share: Share) -> ReadSamples {

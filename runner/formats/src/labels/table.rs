@@ -10,10 +10,8 @@ use penstock_engine::numbered::{Numbered, ReadFault};
 use penstock_engine::ports::SourceFault;
 use penstock_engine::share::Share;
 use penstock_storage::{BoundedStore, PackedKeys, RAISE_BUFFER, Wanted, shown};
-use penstock_types::data_set::DataFields;
 use penstock_types::left_out::{FIRST_LEFT_OUT, LeftOutReason};
 use penstock_types::plan::LABEL_FIELD;
-use penstock_types::resume::Hash;
 use penstock_types::run::LabelsRecord;
 use penstock_types::spec::{KeyPart, Missing, Suffix};
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
@@ -24,9 +22,7 @@ use crate::shards::Shards;
 /// A table whose fields are added to the samples with the same keys.
 #[derive(Clone, Debug)]
 pub struct LabelTable {
-    /// Store that holds the table.
     pub store: BoundedStore,
-    /// Key of the table.
     pub key: Arc<str>,
     /// Form of the records. The format names the member or column that is the key of a sample.
     pub format: RecordFormat,
@@ -38,7 +34,7 @@ pub struct LabelTable {
 
 /// The records of listed keys.
 pub(super) struct Rows {
-    records: Arc<dyn Numbered>,
+    pub(super) records: Arc<dyn Numbered>,
     /// Number of the record of each key.
     of_keys: Vec<u64>,
 }
@@ -214,25 +210,10 @@ impl LabelTable {
 }
 
 impl Rows {
-    /// Records of the keys with these indexes.
     pub(super) async fn read(&self, epoch: u32, indexes: &[u64], share: Share) -> Result<Chunk, ReadFault> {
         let numbers = indexes.iter().map(|index| self.of_keys[*index as usize]).collect();
         let read = self.records.clone().read(epoch, numbers, share).await;
         read.map_err(|ReadFault { fault, .. }| fault.into())
-    }
-
-    /// Digest of the records, if they have one.
-    pub(super) fn digest(&self) -> Option<Hash> {
-        self.records.digest()
-    }
-
-    /// Fields of the records of the whole table.
-    pub(super) fn fields(&self) -> Option<DataFields> {
-        self.records.fields()
-    }
-
-    pub(super) fn mean_bytes(&self) -> u64 {
-        self.records.mean_bytes()
     }
 
     pub(super) fn kept_bytes(&self) -> u64 {
