@@ -1,25 +1,27 @@
 //! Samples of shards without an index, in the order of the shards.
 
 mod pass;
+mod whole;
 
 use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use penstock_engine::chunk::{Chunk, Outcome};
-use penstock_engine::item::{Origin, Sample};
-use penstock_engine::notes::Notes;
+use penstock_engine::chunk::Chunk;
+use penstock_engine::item::Origin;
 use penstock_engine::numbered::{differs, selected_otherwise};
 use penstock_engine::ports::{Produced, Source, SourceFault};
-use penstock_engine::typed::{FieldRules, Typing, learn, typed};
-use penstock_storage::{BoundedStore, RangedObject, shown};
-use penstock_types::data_set::{DataFields, LEARN_BYTES, LEARN_SAMPLES, Learner};
+use penstock_engine::typed::{FieldRules, Typing};
+use penstock_storage::{BoundedStore, RangedObject};
+use penstock_types::data_set::DataFields;
 use penstock_types::resume::{DataSet, Hash, StartPoint};
 use penstock_types::traversal::{NextVisits, Traversal, TraversalSettings};
 
 use crate::damage::{Damage, cut_sample};
+use crate::sequence::Sequence;
 use crate::shards::{Shards, found, versions, with_version};
 pub(crate) use pass::Pass;
+pub(crate) use whole::{Made, OpenShard, WholeSample};
 
 /// Size of a chunk in bytes.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -32,14 +34,8 @@ pub trait InOrder<T>: Send + Sync {
     /// The next samples; `None` at the end of the shard. Unless `is_wanted`, the fields of the first one need not be read.
     fn next(&mut self, is_wanted: bool) -> BoxFuture<'_, Result<Option<Vec<T>>, SourceFault>>;
 
-    /// Begins to read, before the first sample is asked for.
-    fn begin(&mut self);
-
-    /// Bytes that are read ahead.
-    fn ahead_bytes(&self) -> u64;
-
-    /// Bytes of the shard that are left.
-    fn left_bytes(&self) -> u64;
+    /// Content of the shard, of which the samples before the next one are read.
+    fn content(&mut self) -> &mut Sequence;
 
     /// Checksums of the blocks that were read since the last call, for samples that are read in blocks.
     fn take_checksums(&mut self) -> Vec<u64> {
@@ -92,20 +88,6 @@ pub struct Done<T> {
     pub(crate) fault: Option<SourceFault>,
 }
 
-/// A sample, with its outcome if it is damaged.
-pub(crate) type Made = (Sample, Option<Outcome>);
-
-/// A sample that is whole once it is read.
-pub struct WholeSample {
-    pub(crate) made: Made,
-    /// See [`Unvisited::unmarked`].
-    pub(crate) unmarked_fields: Option<Vec<Arc<str>>>,
-}
-
-/// Starts to read a shard whose samples are whole once they are read.
-pub(crate) type OpenShard =
-    Box<dyn Fn(RangedObject, u64, Damage) -> Box<dyn InOrder<WholeSample>> + Send + Sync>;
-
 /// Reads shards from their first to their last, once per epoch. Samples that other ranks visit are read, too. The order is that of the
 /// shards: a shuffle needs an index.
 pub struct ShardStream<T: Unvisited = WholeSample> {
@@ -124,6 +106,8 @@ pub struct ShardStream<T: Unvisited = WholeSample> {
     pub(crate) rules: Option<Arc<FieldRules>>,
     pass: Option<Pass<T>>,
     is_ended: bool,
+    /// Bytes that are kept behind the last chunk.
+    kept_bytes: u64,
 }
 
 impl<T: Unvisited> ShardStream<T> {
@@ -148,6 +132,7 @@ impl<T: Unvisited> ShardStream<T> {
             rules: None,
             pass: None,
             is_ended: false,
+            kept_bytes: 0,
         }
     }
 
@@ -351,136 +336,6 @@ impl<T: Unvisited> ShardStream<T> {
     fn is_over(&self, pass: &Pass<T>) -> bool {
         pass.is_counted || self.settings.limit.is_some_and(|limit| pass.read >= limit)
     }
-
-    fn open(&self, object: RangedObject, pass: u64) -> Box<dyn InOrder<T>> {
-        // What is left out is counted in the first pass.
-        let notes = if pass == 0 { self.damage.notes.clone() } else { Notes::default() };
-        T::open(&self.format, object, self.ahead_bytes, Damage { notes, ..self.damage })
-    }
-
-    /// Reads the next samples, or notices the end of the shards.
-    async fn read(&self, pass: &mut Pass<T>, keeps_all: bool) -> Result<(), SourceFault> {
-        if let Some(fault) = pass.read_fault.take() {
-            return Err(fault);
-        }
-        if !self.read_on(pass, keeps_all).await? {
-            self.damage.notes.check_some_left(pass.read)?;
-            if let Some(start) = &self.start {
-                start.check_count(pass.read)?;
-            }
-            pass.is_counted = true;
-        }
-        if self.rules.is_some() {
-            pass.count();
-        }
-        Ok(())
-    }
-
-    /// Reads the next samples; returns false at the end of the shards. Those that may be visited are kept, or all if `keeps_all`.
-    pub(crate) async fn read_on(&self, pass: &mut Pass<T>, keeps_all: bool) -> Result<bool, SourceFault> {
-        let number = pass.number;
-        let found = loop {
-            let Some(samples) = &mut pass.current else {
-                if !self.open_next(pass).await? {
-                    return Ok(false);
-                }
-                continue;
-            };
-            if samples.left_bytes() <= self.ahead_bytes / 2 {
-                pass.following.begin(|object| self.open(object, number));
-            }
-            let found = samples.next(keeps_all || pass.traversal.may_visit(pass.read)).await;
-            if number == 0 {
-                for checksum in samples.take_checksums() {
-                    let (blocks, digest) = pass.digested;
-                    pass.digested = (blocks + 1, digest.with(&checksum.to_le_bytes()));
-                }
-            }
-            match found {
-                Ok(Some(found)) => break found,
-                Ok(None) => {}
-                Err(fault) => self.damage.part(&pass.shards[pass.begun - 1], None, fault)?,
-            }
-            pass.current = None;
-        };
-        for sample in found {
-            let (index, shard) = (pass.read, pass.begun - 1);
-            if sample.unmarked().is_some() {
-                match &self.rules {
-                    Some(rules) if self.is_cut(&pass.shards[shard], &sample, rules)? => continue,
-                    Some(_) => {}
-                    None => pass.unmarked.push((index, shard)),
-                }
-            }
-            pass.read += 1;
-            if keeps_all || pass.traversal.may_visit(index) {
-                pass.kept.push_back((index, sample));
-            }
-        }
-        Ok(true)
-    }
-
-    /// Opens the next shard that can be read; returns false after the last one.
-    async fn open_next(&self, pass: &mut Pass<T>) -> Result<bool, SourceFault> {
-        let number = pass.number;
-        if pass.begun == 0 {
-            pass.open_following(&self.store);
-        }
-        while let Some(opened) = pass.following.take(|object| self.open(object, number)).await {
-            let key = pass.shards[pass.begun].clone();
-            if !T::IN_BLOCKS {
-                self.note_version(pass, &key, opened.as_ref().ok().map(|(object, _)| object))?;
-            }
-            pass.begun += 1;
-            pass.open_following(&self.store);
-            match opened {
-                Ok((object, samples)) => {
-                    if T::IN_BLOCKS && !self.is_once() && pass.objects.len() < pass.begun {
-                        pass.objects.push(object);
-                    }
-                    pass.current = Some(samples);
-                    return Ok(true);
-                }
-                Err(fault) => {
-                    self.damage.part(&key, None, fault)?;
-                    if T::IN_BLOCKS {
-                        // It stays left out in the passes that follow.
-                        pass.begun -= 1;
-                        pass.shards.remove(pass.begun);
-                    }
-                }
-            }
-        }
-        Ok(false)
-    }
-
-    /// Notes the version of a shard in the first pass, `None` for a missing one, and compares it in those that follow.
-    fn note_version(
-        &self,
-        pass: &mut Pass<T>,
-        key: &str,
-        object: Option<&RangedObject>,
-    ) -> Result<(), SourceFault> {
-        let version = object.map(RangedObject::version);
-        let found = with_version(Hash::EMPTY, key, version);
-        if pass.number == 0 {
-            let (begun, digest) = pass.digested;
-            pass.digested = (begun + 1, with_version(digest, key, version));
-            pass.versions.push(found);
-        } else if pass.versions.get(pass.begun) != Some(&found) {
-            let (key, store) = (shown(key), self.store.name());
-            let reason = format!(
-                "the shard {key} in store `{store}` has changed since the pass before: no shard may change within a run"
-            );
-            return Err(SourceFault::new(reason, None));
-        }
-        Ok(())
-    }
-
-    /// True if the shards are read once.
-    fn is_once(&self) -> bool {
-        self.settings.after(self.settings.first_epoch).is_none() && self.start.is_none()
-    }
 }
 
 impl<T: Unvisited> Source for ShardStream<T> {
@@ -494,6 +349,7 @@ impl<T: Unvisited> Source for ShardStream<T> {
                 self.is_ended = true;
                 self.pass.iter_mut().for_each(Pass::close);
             }
+            self.kept_bytes = self.pass.as_mut().map_or(0, Pass::kept_bytes);
             next
         }
         .boxed()
@@ -510,85 +366,6 @@ impl<T: Unvisited> Source for ShardStream<T> {
     }
 
     fn kept_bytes(&self) -> u64 {
-        self.pass.as_ref().map_or(0, Pass::kept_bytes)
-    }
-}
-
-impl Unvisited for WholeSample {
-    type Format = OpenShard;
-
-    const IN_BLOCKS: bool = false;
-
-    fn open(
-        open: &OpenShard,
-        shard: RangedObject,
-        ahead_bytes: u64,
-        damage: Damage,
-    ) -> Box<dyn InOrder<Self>> {
-        open(shard, ahead_bytes, damage)
-    }
-
-    fn bytes(&self) -> u64 {
-        self.made.0.memory_bytes()
-    }
-
-    fn set_origin(&mut self, origin: Origin) {
-        self.made.0.origin = origin;
-    }
-
-    fn unmarked(&self) -> Option<(&str, &[Arc<str>])> {
-        self.unmarked_fields.as_deref().map(|fields| (&*self.made.0.key, fields))
-    }
-
-    fn learn<'a>(
-        stream: &'a ShardStream<Self>,
-        pass: &'a mut Pass<Self>,
-    ) -> BoxFuture<'a, Result<DataFields, SourceFault>> {
-        async move {
-            let (mut learner, mut bytes) = (Learner::default(), 0);
-            let mut see = |sample: &Sample| {
-                learn(&mut learner, sample).map_err(|fault| stream.typing.cures.fault(&fault))
-            };
-            let most = stream.settings.limit.map_or(LEARN_SAMPLES, |limit| limit.min(LEARN_SAMPLES));
-            while pass.read < most && bytes < LEARN_BYTES && !pass.is_counted {
-                let before = pass.read;
-                if let Err(fault) = stream.read(pass, true).await {
-                    if pass.kept.is_empty() {
-                        return Err(fault);
-                    }
-                    // It is told behind the samples before it.
-                    pass.read_fault = Some(fault);
-                    break;
-                }
-                if let Some((_, Self { made: (sample, None), unmarked_fields })) = pass.kept.back()
-                    && pass.read > before
-                {
-                    bytes += sample.bytes();
-                    if unmarked_fields.is_none() {
-                        see(sample)?;
-                    }
-                }
-            }
-            // What may be cut teaches only if all may be.
-            if pass.unmarked.len() == pass.kept.len() {
-                for (_, Self { made: (sample, outcome), .. }) in &pass.kept {
-                    if outcome.is_none() {
-                        see(sample)?;
-                    }
-                }
-            }
-            let fields = learner.finish(pass.is_counted && !stream.is_open);
-            Ok(DataFields { is_open: stream.is_open, ..fields })
-        }
-        .boxed()
-    }
-
-    fn make(stream: &ShardStream<Self>, visits: Vec<Self>) -> BoxFuture<'_, Result<Done<Self>, SourceFault>> {
-        let chunk = visits.into_iter().map(|sample| sample.made).collect();
-        let (chunk, fault) = match &stream.rules {
-            Some(rules) => typed(rules, chunk),
-            None => (chunk, None),
-        };
-        std::future::ready(Ok(Done { chunk, left: Vec::new(), fault })).boxed()
+        self.kept_bytes
     }
 }

@@ -27,7 +27,7 @@ pub use index::{IndexFault, IndexKind, SampleIndex};
 pub use indexed::IndexFrom;
 pub use labels::{Classes, LabelTable, Labelling, NEW_CLASSES, SharedClasses, labelled_samples};
 pub use records::{
-    RECORD_CURES, RecordFault, RecordFormat, RecordSource, SAMPLE_KEY, record_samples, sample_of,
+    RECORD_CURES, RecordFault, RecordFormat, RecordSource, SAMPLE_KEY, field_type, record_samples, sample_of,
 };
 pub use select::Selection;
 pub use shards::{MAX_SHARDS, PatternFault, Shards, expand};

@@ -27,8 +27,13 @@ impl<T> Reads<T> {
 
     /// Adds a part of a shard; `of` states what it belongs to.
     pub(crate) fn push(&mut self, shard: usize, part: Range<u64>, of: T) {
+        self.push_within(GAP, shard, part, of);
+    }
+
+    /// Adds a part as [`Self::push`] does. It is read together with the one before if at most `gap` bytes lie between them.
+    pub(crate) fn push_within(&mut self, gap: u64, shard: usize, part: Range<u64>, of: T) {
         match self.0.last_mut() {
-            Some(read) if read.takes(shard, &part) => {
+            Some(read) if read.takes(gap, shard, &part) => {
                 read.range.end = part.end;
                 read.parts.push((of, part));
             }
@@ -38,9 +43,9 @@ impl<T> Reads<T> {
 }
 
 impl<T> Read<T> {
-    fn takes(&self, shard: usize, part: &Range<u64>) -> bool {
+    fn takes(&self, most: u64, shard: usize, part: &Range<u64>) -> bool {
         let gap = part.start.checked_sub(self.range.end);
-        self.shard == shard && gap.is_some_and(|gap| gap <= GAP) && part.end - self.range.start <= MAX_READ
+        self.shard == shard && gap.is_some_and(|gap| gap <= most) && part.end - self.range.start <= MAX_READ
     }
 
     /// What the parts belong to.

@@ -19,6 +19,7 @@ pub use fault::RecordFault;
 pub use format::RecordFormat;
 pub use in_order::RecordSource;
 pub use json::sample_of;
+pub use kinds::field_type;
 pub use layout::SAMPLE_KEY;
 pub(crate) use numbered::{Limits, open_records};
 pub use numbered::{RECORD_CURES, record_samples};

@@ -9,7 +9,7 @@ use crate::compression::{Compression, Decoder, Unreadable};
 
 /// Content of an object, in order: its bytes, or, if the first of them are those of gzip or zstd, what they are decompressed to. Positions are
 /// those in the content.
-pub(crate) struct Sequence {
+pub struct Sequence {
     pub(crate) object: RangedObject,
     blocks: Blocks,
     form: Form,

@@ -24,6 +24,7 @@ use crate::in_order::{InOrder, OpenShard, ShardStream, WholeSample};
 use crate::index::{IndexKind, SampleIndex};
 use crate::indexed::{Decode, IndexFrom, indexed_samples};
 use crate::select::Selection;
+use crate::sequence::Sequence;
 use crate::shards::Shards;
 use crate::value;
 use members::Member;
@@ -227,16 +228,8 @@ impl InOrder<WholeSample> for Archive {
         .boxed()
     }
 
-    fn begin(&mut self) {
-        self.samples.members.bytes.begin();
-    }
-
-    fn ahead_bytes(&self) -> u64 {
-        self.samples.members.bytes.ahead_bytes()
-    }
-
-    fn left_bytes(&self) -> u64 {
-        self.samples.members.bytes.left_bytes()
+    fn content(&mut self) -> &mut Sequence {
+        &mut self.samples.members.bytes
     }
 }
 

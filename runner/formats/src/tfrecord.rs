@@ -23,6 +23,7 @@ use crate::damage::Damage;
 use crate::in_order::{InOrder, OpenShard, ShardStream, WholeSample};
 use crate::index::{IndexKind, numbered_key};
 use crate::indexed::{Decode, IndexFrom, indexed_samples};
+use crate::sequence::Sequence;
 use crate::shards::Shards;
 use frames::Frames;
 use scan::SCAN_AHEAD;
@@ -146,16 +147,8 @@ impl InOrder<WholeSample> for File {
         .boxed()
     }
 
-    fn begin(&mut self) {
-        self.frames.content.begin();
-    }
-
-    fn ahead_bytes(&self) -> u64 {
-        self.frames.content.ahead_bytes()
-    }
-
-    fn left_bytes(&self) -> u64 {
-        self.frames.content.left_bytes()
+    fn content(&mut self) -> &mut Sequence {
+        &mut self.frames.content
     }
 }
 

@@ -19,15 +19,15 @@ use penstock_formats::tar::{tar_samples, tar_stream, tar_type, tar_types};
 use penstock_formats::tfrecord::{RecordFields, count_records, tfrecord_samples, tfrecord_stream};
 use penstock_formats::{
     Classes, Damage, IndexFrom, LabelTable, Labelling, RECORD_CURES, RecordFormat, RecordSource, SAMPLE_KEY,
-    Selection, Shards, SharedClasses, expand, labelled_samples, record_samples,
+    Selection, Shards, SharedClasses, expand, field_type, labelled_samples, record_samples,
 };
 use penstock_storage::{
     AHEAD_BYTES, BoundedStore, ListSource as StreamedList, Wanted, index_samples, list_samples,
 };
 use penstock_types::data_set::{DataFields, FieldType};
 use penstock_types::spec::{
-    self, By, ColumnType, LabelOrigin, ListSource, MdsSource, MixSource, ObjectKey, OnDamage, RecordDecoding,
-    RecordForm, Records, SourceSettings, TarSource, TfrecordSource, WhenMissing,
+    self, By, LabelOrigin, ListSource, MdsSource, MixSource, ObjectKey, OnDamage, RecordDecoding, Records,
+    SourceSettings, TarSource, TfrecordSource, WhenMissing,
 };
 use penstock_types::traversal::{Traversal, TraversalSettings};
 
@@ -199,7 +199,7 @@ impl Prepared {
         let table = list.labels.as_ref().map(|labels| {
             let form = labels.form().expect("a plan's labels were checked");
             let damage = Damage { notes: self.found.notes(name), ..Damage::default() };
-            let format = format(form, labels.types.clone()).with_damage(damage);
+            let format = RecordFormat::of(form, labels.types.clone()).with_damage(damage);
             let of_table = labels.store.as_ref().unwrap_or(&list.store);
             if *of_table == list.store {
                 wanted.except = Some(labels.key.to_string());
@@ -406,18 +406,10 @@ impl Prepared {
     /// Objects of a source that reads records, and their format.
     fn recorded(&self, source: &spec::Source, name: &str) -> (Shards, RecordFormat) {
         let Records { form, sample_key, types } = source.rules().records().expect("the source reads records");
-        let format = format(form, types.clone()).with_key(sample_key).with_damage(self.damage(source, name));
+        let format =
+            RecordFormat::of(form, types.clone()).with_key(sample_key).with_damage(self.damage(source, name));
         let is_one = source.rules().place().is_some_and(|place| matches!(place.by[..], [By::Key(_)]));
         (self.objects(source, name), if is_one { format } else { format.of_several() })
-    }
-}
-
-/// Type of the fields that a column or member of this type becomes.
-fn field_type(kind: ColumnType) -> FieldType {
-    match kind {
-        ColumnType::Text => FieldType::Text,
-        ColumnType::Int | ColumnType::Bool => FieldType::Int,
-        ColumnType::Float => FieldType::Real,
     }
 }
 
@@ -444,13 +436,6 @@ fn is_by_folder(list: &ListSource) -> bool {
 
 fn is_labelled(list: &ListSource) -> bool {
     list.label.is_some() || list.labels.is_some()
-}
-
-fn format(form: RecordForm, types: BTreeMap<String, ColumnType>) -> RecordFormat {
-    match form {
-        RecordForm::Lines => RecordFormat::lines(types),
-        RecordForm::Rows(form) => RecordFormat::rows(form, types),
-    }
 }
 
 fn record_fields(source: &TfrecordSource) -> RecordFields {

@@ -3,13 +3,16 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use penstock_engine::notes::Notes;
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{BoundedStore, RangedObject};
+use penstock_storage::{BoundedStore, RangedObject, shown};
 use penstock_types::resume::{DataSet, Hash};
 use penstock_types::traversal::Traversal;
 use tokio::task::JoinSet;
 
-use super::{InOrder, Unvisited};
+use super::{InOrder, ShardStream, Unvisited};
+use crate::damage::Damage;
+use crate::shards::with_version;
 
 /// Memory of an object whose version is kept, in bytes.
 const OBJECT_BYTES: u64 = 256;
@@ -154,13 +157,145 @@ impl<T: Unvisited> Pass<T> {
         }
     }
 
-    pub(super) fn kept_bytes(&self) -> u64 {
+    pub(super) fn kept_bytes(&mut self) -> u64 {
         // Of samples in blocks, at most one block is kept, or those that were read to learn the fields.
         let kept = self.kept.iter().filter(|_| !T::IN_BLOCKS).map(|(_, sample)| sample.bytes()).sum::<u64>();
-        let begun = self.following.begun.as_ref().and_then(|samples| samples.as_ref().ok());
-        let samples = self.current.iter().chain(begun.map(|(_, samples)| samples));
+        let begun = self.following.begun.iter_mut().flatten().map(|(_, samples)| samples);
+        let samples = self.current.iter_mut().chain(begun);
         let objects = self.objects.len() as u64 * OBJECT_BYTES;
-        kept + objects + samples.map(|samples| samples.ahead_bytes()).sum::<u64>()
+        kept + objects + samples.map(|samples| samples.content().ahead_bytes()).sum::<u64>()
+    }
+}
+
+impl<T: Unvisited> ShardStream<T> {
+    fn open(&self, object: RangedObject, pass: u64) -> Box<dyn InOrder<T>> {
+        // What is left out is counted in the first pass.
+        let notes = if pass == 0 { self.damage.notes.clone() } else { Notes::default() };
+        T::open(&self.format, object, self.ahead_bytes, Damage { notes, ..self.damage })
+    }
+
+    /// Reads the next samples, or notices the end of the shards.
+    pub(super) async fn read(&self, pass: &mut Pass<T>, keeps_all: bool) -> Result<(), SourceFault> {
+        if let Some(fault) = pass.read_fault.take() {
+            return Err(fault);
+        }
+        if !self.read_on(pass, keeps_all).await? {
+            self.damage.notes.check_some_left(pass.read)?;
+            if let Some(start) = &self.start {
+                start.check_count(pass.read)?;
+            }
+            pass.is_counted = true;
+        }
+        if self.rules.is_some() {
+            pass.count();
+        }
+        Ok(())
+    }
+
+    /// Reads the next samples; returns false at the end of the shards. Those that may be visited are kept, or all if `keeps_all`.
+    pub(crate) async fn read_on(&self, pass: &mut Pass<T>, keeps_all: bool) -> Result<bool, SourceFault> {
+        let number = pass.number;
+        let found = loop {
+            let Some(samples) = &mut pass.current else {
+                if !self.open_next(pass).await? {
+                    return Ok(false);
+                }
+                continue;
+            };
+            if samples.content().left_bytes() <= self.ahead_bytes / 2 {
+                pass.following.begin(|object| self.open(object, number));
+            }
+            let found = samples.next(keeps_all || pass.traversal.may_visit(pass.read)).await;
+            if number == 0 {
+                for checksum in samples.take_checksums() {
+                    let (blocks, digest) = pass.digested;
+                    pass.digested = (blocks + 1, digest.with(&checksum.to_le_bytes()));
+                }
+            }
+            match found {
+                Ok(Some(found)) => break found,
+                Ok(None) => {}
+                Err(fault) => self.damage.part(&pass.shards[pass.begun - 1], None, fault)?,
+            }
+            pass.current = None;
+        };
+        for sample in found {
+            let (index, shard) = (pass.read, pass.begun - 1);
+            if sample.unmarked().is_some() {
+                match &self.rules {
+                    Some(rules) if self.is_cut(&pass.shards[shard], &sample, rules)? => continue,
+                    Some(_) => {}
+                    None => pass.unmarked.push((index, shard)),
+                }
+            }
+            pass.read += 1;
+            if keeps_all || pass.traversal.may_visit(index) {
+                pass.kept.push_back((index, sample));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Opens the next shard that can be read; returns false after the last one.
+    async fn open_next(&self, pass: &mut Pass<T>) -> Result<bool, SourceFault> {
+        let number = pass.number;
+        if pass.begun == 0 {
+            pass.open_following(&self.store);
+        }
+        while let Some(opened) = pass.following.take(|object| self.open(object, number)).await {
+            let key = pass.shards[pass.begun].clone();
+            if !T::IN_BLOCKS {
+                self.note_version(pass, &key, opened.as_ref().ok().map(|(object, _)| object))?;
+            }
+            pass.begun += 1;
+            pass.open_following(&self.store);
+            match opened {
+                Ok((object, samples)) => {
+                    if T::IN_BLOCKS && !self.is_once() && pass.objects.len() < pass.begun {
+                        pass.objects.push(object);
+                    }
+                    pass.current = Some(samples);
+                    return Ok(true);
+                }
+                Err(fault) => {
+                    self.damage.part(&key, None, fault)?;
+                    if T::IN_BLOCKS {
+                        // It stays left out in the passes that follow.
+                        pass.begun -= 1;
+                        pass.shards.remove(pass.begun);
+                    }
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Notes the version of a shard in the first pass, `None` for a missing one, and compares it in those that follow.
+    fn note_version(
+        &self,
+        pass: &mut Pass<T>,
+        key: &str,
+        object: Option<&RangedObject>,
+    ) -> Result<(), SourceFault> {
+        let version = object.map(RangedObject::version);
+        let found = with_version(Hash::EMPTY, key, version);
+        if pass.number == 0 {
+            let (begun, digest) = pass.digested;
+            pass.digested = (begun + 1, with_version(digest, key, version));
+            pass.versions.push(found);
+        } else if pass.versions.get(pass.begun) != Some(&found) {
+            let (key, store) = (shown(key), self.store.name());
+            let reason = format!(
+                "the shard {key} in store `{store}` has changed since the pass before: no shard may change within a run"
+            );
+            return Err(SourceFault::new(reason, None));
+        }
+        Ok(())
+    }
+
+    /// True if the shards are read once.
+    fn is_once(&self) -> bool {
+        self.settings.after(self.settings.first_epoch).is_none() && self.start.is_none()
     }
 }
 
@@ -176,7 +311,7 @@ impl<T> Following<T> {
         if let Some(opened) = self.opening.try_join_next() {
             self.begun = Some(opened.map_err(interrupted).flatten().map(|object| {
                 let mut samples = open(object.clone());
-                samples.begin();
+                samples.content().begin();
                 (object, samples)
             }));
         }

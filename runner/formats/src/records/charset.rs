@@ -4,10 +4,9 @@
 
 use bytes::Bytes;
 use penstock_storage::BYTE_ORDER_MARK;
-use penstock_types::spec::TextEncoding;
+use penstock_types::spec::{RecordForm, TextEncoding};
 
 use super::RecordFault;
-use super::layout::Layout;
 
 /// Encoding of the text of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,10 +43,10 @@ const WINDOWS_1252: [char; 32] = [
 impl Charset {
     /// Encoding of an object that begins with `head`, and the length of its byte order mark. Fails if the text has another encoding than the
     /// document states.
-    pub(super) fn of(layout: &Layout, head: &[u8]) -> Result<(Self, usize), RecordFault> {
-        let stated = match layout {
-            Layout::Lines { .. } => None,
-            Layout::Rows { form, .. } => Some(form.encoding),
+    pub(super) fn of(form: RecordForm, head: &[u8]) -> Result<(Self, usize), RecordFault> {
+        let stated = match form {
+            RecordForm::Lines => None,
+            RecordForm::Rows(table) => Some(table.encoding),
         };
         let (found, mark) = sniffed(head);
         let fault = |found: &str| Err(RecordFault::Encoding(format!("{found}{}", cure(found, stated))));
@@ -70,7 +69,6 @@ impl Charset {
         }
     }
 
-    /// Text of whole records.
     pub(super) fn decoded(self, raw: Bytes) -> Bytes {
         let mut decoder = Decoder::new(self);
         let text = decoder.decode(raw);
@@ -150,7 +148,6 @@ impl Decoder {
         Self { charset, begun: Vec::new() }
     }
 
-    /// Text of the next part.
     pub(super) fn decode(&mut self, raw: Bytes) -> Bytes {
         let mut text = Vec::new();
         match self.charset {

@@ -8,13 +8,13 @@ use penstock_engine::item::{Origin, Sample, Value};
 use penstock_engine::ports::SourceFault;
 use penstock_types::data_set::{DataField, DataFields};
 use penstock_types::plan::BYTES_FIELD;
-use penstock_types::spec::{ColumnType, TableForm};
+use penstock_types::spec::{ColumnType, RecordForm, TableForm};
 
 use super::RecordFault;
 use super::charset::Charset;
 use super::delimiter::is_separator_row;
 use super::json::{Names, members};
-use super::layout::{Layout, Readers, SAMPLE_KEY};
+use super::layout::{Readers, SAMPLE_KEY};
 use super::part::{Part, Raw};
 use super::rows::{Columns, RowParser, listed_names};
 use crate::damage::Damage;
@@ -22,8 +22,13 @@ use crate::damage::Damage;
 /// Form of the records in an object, and of the samples made of them.
 #[derive(Clone, Debug)]
 pub struct RecordFormat {
-    pub(super) layout: Layout,
-    last: LastColumns,
+    pub(super) form: RecordForm,
+    /// Types of members or columns, by name.
+    pub(super) types: BTreeMap<String, ColumnType>,
+    readers: Readers,
+    /// Columns of the header read last. Most tables of a data set have the same: these are kept once, and their names are equal at a glance,
+    /// since they are the same text in memory.
+    last: Arc<Mutex<Arc<Columns>>>,
     /// Member or column that is the key of each sample; `None` for [`SAMPLE_KEY`], which a record may lack.
     key: Option<Arc<str>>,
     /// Set if a number alone does not identify a record.
@@ -33,22 +38,6 @@ pub struct RecordFormat {
 
 /// Warning of lines with escapes such as `\ud83d` without their other half.
 const HALVES: &str = "lines with half of a surrogate pair, which became U+FFFD";
-
-/// Columns of the header read last. Most tables of a data set have the same: these are kept once, and their names are equal at a glance, since they
-/// are the same text in memory.
-#[derive(Clone, Debug, Default)]
-struct LastColumns(Arc<Mutex<Arc<Columns>>>);
-
-impl LastColumns {
-    /// These columns, or equal ones that were read before.
-    fn shared(&self, columns: Columns) -> Arc<Columns> {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if **last != columns {
-            *last = Arc::new(columns);
-        }
-        last.clone()
-    }
-}
 
 /// Parser of records one after the other.
 pub(super) struct Parser {
@@ -60,18 +49,19 @@ impl RecordFormat {
     /// A JSON object on each line. Its members become fields: texts and numbers unchanged, booleans as the ints 0 and 1, arrays and
     /// objects as texts with their JSON. A member that is null is omitted. Members in `types` are of the type there.
     pub fn lines(types: BTreeMap<String, ColumnType>) -> Self {
-        Self::of(Layout::Lines { types })
+        Self::of(RecordForm::Lines, types)
     }
 
     /// A table whose first row names the columns, in the dialect of Python's `csv` module: a value in quotes may contain
     /// delimiters, line ends and doubled quotes. Values are texts, except in the columns that `types` names.
     pub fn rows(form: impl Into<TableForm>, types: BTreeMap<String, ColumnType>) -> Self {
-        Self::of(Layout::Rows { form: form.into(), types, readers: Readers::default() })
+        Self::of(RecordForm::Rows(form.into()), types)
     }
 
-    fn of(layout: Layout) -> Self {
-        let (last, damage) = (LastColumns::default(), Damage::default());
-        Self { layout, last, key: None, names_objects: false, damage }
+    /// Records of this form.
+    pub fn of(form: RecordForm, types: BTreeMap<String, ColumnType>) -> Self {
+        let (readers, last, damage) = (Readers::default(), Arc::default(), Damage::default());
+        Self { form, types, readers, last, key: None, names_objects: false, damage }
     }
 
     /// The same with the member or column `key` as the key of each sample, which every record then has. Without a name, it is `key`,
@@ -93,31 +83,24 @@ impl RecordFormat {
         Self { damage, ..self }
     }
 
-    /// A parser of records one after the other.
     pub(super) fn parser(&self) -> Parser {
-        let rows = match &self.layout {
-            Layout::Lines { .. } => None,
-            Layout::Rows { form, readers, .. } => Some(RowParser::new(*form, readers.take(*form))),
+        let rows = match self.form {
+            RecordForm::Lines => None,
+            RecordForm::Rows(form) => Some(RowParser::new(form, self.readers.take(form))),
         };
         Parser { rows, names: Names::default() }
     }
 
     /// Keeps what other parsers can use of this one.
     pub(super) fn keep(&self, parser: Parser) {
-        if let (Layout::Rows { readers, .. }, Some(rows)) = (&self.layout, parser.rows) {
-            readers.keep(rows.into_reader());
+        if let Some(rows) = parser.rows {
+            self.readers.keep(rows.into_reader());
         }
     }
 
     /// True for tables, whose columns are known from their headers.
     pub(super) fn has_columns(&self) -> bool {
-        matches!(self.layout, Layout::Rows { .. })
-    }
-
-    pub(super) fn types(&self) -> &BTreeMap<String, ColumnType> {
-        match &self.layout {
-            Layout::Lines { types } | Layout::Rows { types, .. } => types,
-        }
+        matches!(self.form, RecordForm::Rows(_))
     }
 
     /// Name of the member or column that is the key.
@@ -133,15 +116,20 @@ impl RecordFormat {
         is_first: bool,
     ) -> Result<Option<Arc<Columns>>, RecordFault> {
         let mut parser = self.parser();
-        let (Layout::Rows { form, .. }, Some(rows)) = (&self.layout, &mut parser.rows) else {
+        let (RecordForm::Rows(form), Some(rows)) = (self.form, &mut parser.rows) else {
             return Ok(Some(Arc::default()));
         };
-        if is_first && is_separator_row(header, *form)? {
+        if is_first && is_separator_row(header, form)? {
             return Ok(None);
         }
-        let columns = rows.columns(header, charset, self.key.as_deref(), self.types());
+        let columns = rows.columns(header, charset, self.key.as_deref(), &self.types);
         self.keep(parser);
-        columns.map(|columns| Some(self.last.shared(columns)))
+        let columns = columns?;
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if **last != columns {
+            *last = Arc::new(columns);
+        }
+        Ok(Some(last.clone()))
     }
 
     /// Fields of the rows of tables with these columns, united by name. Fails if `types` names a column that none of them has.
@@ -166,7 +154,7 @@ impl RecordFormat {
         }
         let names: BTreeSet<&str> = tables.flat_map(Columns::names).collect();
         // Without tables, all of them are damaged.
-        match self.types().keys().find(|name| !names.contains(name.as_str())) {
+        match self.types.keys().find(|name| !names.contains(name.as_str())) {
             Some(missing) if !names.is_empty() => {
                 Err(RecordFault::NoColumn { name: missing.clone(), columns: listed_names(names.into_iter()) })
             }
@@ -203,7 +191,7 @@ impl RecordFormat {
             (Some(columns), Some(rows)) => rows.values(text, part.charset, columns)?,
             _ => {
                 let mut repaired = |_| self.damage.warn(HALVES, &format!("{}:{number}", part.object.key));
-                members(text, self.key_name(), self.types(), &mut parser.names, &mut repaired)?
+                members(text, self.key_name(), &self.types, &mut parser.names, &mut repaired)?
             }
         };
         let key = match key {

@@ -17,10 +17,11 @@ use tokio::task::spawn_blocking;
 use super::ahead_bytes;
 use super::format::RecordFormat;
 use super::numbered::{RECORD_CURES, learn_line, table_fields};
-use super::part::{Part, Raw, parse};
+use super::part::{Part, Raw, interrupted, parse};
 use super::split::{LongRecords, Splitter};
 use crate::damage::Damage;
 use crate::in_order::{Done, InOrder, Pass, ShardStream, Unvisited};
+use crate::sequence::Sequence;
 use crate::shards::Shards;
 
 /// Makes a sample from every record of one or several objects, in order. Blank lines are skipped. A record that is malformed, or
@@ -121,9 +122,7 @@ impl RecordSource {
                 }
                 Ok((learner, bytes))
             });
-            let learnt = learning.await;
-            let learnt = learnt
-                .map_err(|error| SourceFault::new("reading records was interrupted", Some(error.into())))?;
+            let learnt = learning.await.map_err(interrupted)?;
             (learner, bytes) = learnt.map_err(|fault| RECORD_CURES.fault(&fault))?;
         }
         Ok(learner.finish(false))
@@ -181,16 +180,8 @@ impl InOrder<Raw> for Splitter {
         .boxed()
     }
 
-    fn begin(&mut self) {
-        self.content.begin();
-    }
-
-    fn ahead_bytes(&self) -> u64 {
-        self.content.ahead_bytes()
-    }
-
-    fn left_bytes(&self) -> u64 {
-        self.content.left_bytes()
+    fn content(&mut self) -> &mut Sequence {
+        &mut self.content
     }
 
     fn take_checksums(&mut self) -> Vec<u64> {

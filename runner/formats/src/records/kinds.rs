@@ -6,7 +6,8 @@ use std::fmt;
 
 use penstock_types::data_set::{FieldType, Learner, TypeFault};
 use penstock_types::spec::ColumnType;
-use serde::de::{Deserialize, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::layout::MAX_NODES;
 use super::lenient::Lenient;
@@ -85,7 +86,7 @@ fn kinds<'a>(
 }
 
 /// Type of the fields that a column or member of this type becomes.
-pub(super) fn field_type(kind: ColumnType) -> FieldType {
+pub fn field_type(kind: ColumnType) -> FieldType {
     match kind {
         ColumnType::Text => FieldType::Text,
         ColumnType::Int | ColumnType::Bool => FieldType::Int,
@@ -122,31 +123,8 @@ impl<'de> Visitor<'de> for Line<'_> {
 }
 
 /// A name that is borrowed from the line unless it has escapes.
-struct Name<'a>(Cow<'a, str>);
-
-struct OfName;
-
-impl<'de> Deserialize<'de> for Name<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_str(OfName)
-    }
-}
-
-impl<'de> Visitor<'de> for OfName {
-    type Value = Name<'de>;
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a name")
-    }
-
-    fn visit_borrowed_str<E>(self, name: &'de str) -> Result<Name<'de>, E> {
-        Ok(Name(Cow::Borrowed(name)))
-    }
-
-    fn visit_str<E>(self, name: &str) -> Result<Name<'de>, E> {
-        Ok(Name(Cow::Owned(name.to_owned())))
-    }
-}
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'de> Deserialize<'de> for Kind {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

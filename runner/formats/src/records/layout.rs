@@ -1,20 +1,10 @@
-//! Layout of objects with records.
+//! Limits of records, and readers of rows.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use csv_core::ReadRecordResult;
 use penstock_engine::item::Field;
-use penstock_types::spec::{ColumnType, TableForm};
-
-/// Layout of an object.
-#[derive(Clone, Debug)]
-pub(super) enum Layout {
-    /// A JSON object on each line.
-    Lines { types: BTreeMap<String, ColumnType> },
-    /// A table with a header.
-    Rows { form: TableForm, types: BTreeMap<String, ColumnType>, readers: Readers },
-}
+use penstock_types::spec::TableForm;
 
 /// Name of the member or column that becomes the sample's key unless a document names another.
 pub const SAMPLE_KEY: &str = "key";

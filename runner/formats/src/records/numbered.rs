@@ -19,11 +19,12 @@ use penstock_types::resume::Hash;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::format::RecordFormat;
-use super::part::{PART_BYTES, Part, Raw, parse};
+use super::part::{PART_BYTES, Part, Raw, interrupted, parse};
 use super::split::{LongRecords, MAX_RECORD_BYTES, Piece, Splitter};
 use super::{ahead_bytes, kinds};
 use crate::in_order::Done;
-use crate::shards::Shards;
+use crate::ranges::{Read, Reads};
+use crate::shards::{Shards, Starts};
 
 /// Samples of the records of one or several objects, in any order. The objects are read once for the starts of their records (8 bytes
 /// are kept for each) and the types of their fields, several objects at a time, and then records are read by range requests; neighbours
@@ -70,15 +71,12 @@ pub(crate) async fn open_records(
             };
             let ahead_bytes = ahead_bytes(limits.most_bytes) / at_a_time as u64;
             let splitter = Splitter::new(object, format, ahead_bytes, long);
-            Starts::scan(splitter, &kept, limits).await.map(Some)
+            Places::scan(splitter, &kept, limits).await.map(Some)
         }
     });
-    let parts: Vec<Option<(Starts, Learner)>> = scans.buffered(at_a_time).try_collect().await?;
-    let (parts, learners): (Vec<Starts>, Vec<Learner>) = parts.into_iter().flatten().unzip();
-    let mut firsts = vec![0];
-    for part in &parts {
-        firsts.push(firsts.last().copied().unwrap_or(0) + part.count());
-    }
+    let parts: Vec<Option<(Places, Learner)>> = scans.buffered(at_a_time).try_collect().await?;
+    let (parts, learners): (Vec<Places>, Vec<Learner>) = parts.into_iter().flatten().unzip();
+    let firsts = Starts::new(parts.iter().map(Places::count));
     let fields = fields(&format, &parts, learners)?;
     Ok(Arc::new(Records { format, parts, firsts, fields, kept_bytes: kept.load(Ordering::Relaxed) }))
 }
@@ -86,7 +84,7 @@ pub(crate) async fn open_records(
 /// Fields of the records: of all columns, or of all members.
 fn fields(
     format: &RecordFormat,
-    parts: &[Starts],
+    parts: &[Places],
     learners: Vec<Learner>,
 ) -> Result<DataFields, SourceFault> {
     if format.has_columns() {
@@ -123,21 +121,17 @@ const HELD_BYTES: u64 = 32 << 20;
 /// Maximum number of objects that are scanned at a time.
 const MAX_SCANS: usize = 8;
 
-/// Maximum size of a read of several records, in bytes.
-const MAX_READ: u64 = 4 << 20;
-
 /// The records of objects, found by a scan for their starts.
 struct Records {
     format: Arc<RecordFormat>,
-    parts: Vec<Starts>,
-    /// Number of the first record of each object, and the number of all records.
-    firsts: Vec<u64>,
+    parts: Vec<Places>,
+    firsts: Starts,
     fields: DataFields,
     kept_bytes: u64,
 }
 
 /// The starts of the records in an object.
-struct Starts {
+struct Places {
     part: Arc<Part>,
     /// Start of each record in the object, and the end of the last record, in bytes.
     starts: Vec<u64>,
@@ -147,16 +141,7 @@ struct Starts {
     checksums: Vec<u64>,
 }
 
-/// Neighbouring records of an object that are read together.
-struct Run {
-    part: usize,
-    /// Indexes in the object.
-    records: Range<u64>,
-    /// Number of the first record in the source.
-    first: u64,
-}
-
-impl Starts {
+impl Places {
     /// Reads the object. Adds the memory that is kept to `kept`.
     async fn scan(
         mut splitter: Splitter,
@@ -166,7 +151,7 @@ impl Starts {
         let Limits { most_bytes, remedy, .. } = limits;
         let format = splitter.format.clone();
         let (mut starts, mut skipped) = (Vec::new(), Vec::new());
-        let (mut last, mut skipped_so_far, mut counted, mut end) = (0, 0, 0, None);
+        let (mut last, mut counted, mut end) = (0, 0, None);
         let mut lessons = Lessons::default();
         loop {
             let block = match splitter.next_block().await {
@@ -184,9 +169,8 @@ impl Starts {
             for Piece { number, start, .. } in &block {
                 let index = starts.len() as u64;
                 let before = number - 1 - index;
-                if before > skipped_so_far {
+                if before > skipped.last().map_or(0, |(_, lines)| *lines) {
                     skipped.push((index, before));
-                    skipped_so_far = before;
                 }
                 starts.push(*start);
                 last = *number;
@@ -231,70 +215,45 @@ impl Starts {
         index + skipped + 1
     }
 
-    /// Reads neighbouring records.
-    async fn read(&self, run: Run, epoch: u32) -> Result<Vec<Raw>, SourceFault> {
-        let Run { records, first, .. } = run;
-        // The range extends to the start of the next record: the line end and blank lines in between do not change a record.
-        let (start, end) = (self.start_of(records.start), self.start_of(records.end));
-        if records.end - records.start == 1 && end - start > MAX_RECORD_BYTES as u64 {
-            let number = self.number_of(records.start);
-            return Err(self.part.fault(number, "is followed by more than 64 MiB of blank lines"));
+    /// Range from the start of a record to that of the next one: the line end and blank lines in between do not change a record.
+    fn range_of(&self, index: u64) -> Range<u64> {
+        self.start_of(index)..self.start_of(index + 1)
+    }
+
+    /// Reads neighbouring records, each with its origin and its index in the object.
+    async fn read(&self, read: Read<(Origin, u64)>) -> Result<Vec<Raw>, SourceFault> {
+        // Only one record alone is as long as this.
+        if read.range.end - read.range.start > MAX_RECORD_BYTES as u64 {
+            let (_, index) = read.into_parts().next().expect("each read has a part");
+            let reason = "is followed by more than 64 MiB of blank lines";
+            return Err(self.part.fault(self.number_of(index), reason));
         }
-        let text = self.part.object.read(start..end).await?;
-        let raw = |index: u64| {
-            let range = (self.start_of(index) - start) as usize..(self.start_of(index + 1) - start) as usize;
-            let origin = Origin::at(epoch, first + (index - records.start));
-            let text = self.part.charset.decoded(text.slice(range));
+        let bytes = self.part.object.read(read.range.clone()).await?;
+        let raw = |((origin, index), text)| {
+            let text = self.part.charset.decoded(text);
             let piece = Piece { number: self.number_of(index), start: self.start_of(index), text };
             Raw { origin, part: self.part.clone(), piece }
         };
-        Ok(records.clone().map(raw).collect())
+        Ok(read.split(&bytes).map(raw).collect())
     }
 }
 
 impl Records {
-    /// Position of the object with a record, and the index of the record in it.
-    fn find(&self, number: u64) -> (usize, u64) {
-        // An object without records has the first number of the one behind it.
-        let part = self.firsts.partition_point(|first| *first <= number) - 1;
-        (part, number - self.firsts[part])
-    }
-
     /// Size of the text of a record, with its line end.
     fn size_of(&self, number: u64) -> u64 {
-        let (part, index) = self.find(number);
-        self.parts[part].start_of(index + 1) - self.parts[part].start_of(index)
+        let (part, index) = self.firsts.find(number);
+        let Range { start, end } = self.parts[part].range_of(index);
+        end - start
     }
 
-    /// Joins the records with these numbers to neighbours in the same object.
-    fn runs(&self, numbers: &[u64]) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
-        for &number in numbers {
-            let (part, index) = self.find(number);
-            match runs.last_mut() {
-                Some(run) if run.part == part && run.records.end == index && self.fits(run, part) => {
-                    run.records.end += 1
-                }
-                _ => runs.push(Run { part, records: index..index + 1, first: number }),
-            }
-        }
-        runs
-    }
-
-    /// Checksums of all blocks, in order.
     fn checksums(&self) -> impl Iterator<Item = u64> {
         self.parts.iter().flat_map(|part| part.checksums.iter().copied())
-    }
-
-    fn fits(&self, run: &Run, part: usize) -> bool {
-        let starts = &self.parts[part];
-        starts.start_of(run.records.end + 1) - starts.start_of(run.records.start) <= MAX_READ
     }
 }
 
 impl Numbered for Records {
     fn count(&self) -> u64 {
-        self.firsts.last().copied().unwrap_or_default()
+        self.firsts.count()
     }
 
     fn digest(&self) -> Option<Hash> {
@@ -319,7 +278,13 @@ impl Numbered for Records {
         async move {
             let has_room = |(place, number): (usize, &u64)| share.take(place, self.size_of(*number));
             indexes.truncate(indexes.iter().enumerate().take_while(|record| has_room(*record)).count());
-            let reads = self.runs(&indexes).into_iter().map(|run| self.parts[run.part].read(run, epoch));
+            let mut reads = Reads::new();
+            for number in indexes {
+                let (part, index) = self.firsts.find(number);
+                let of = (Origin::at(epoch, number), index);
+                reads.push_within(0, part, self.parts[part].range_of(index), of);
+            }
+            let reads = reads.0.into_iter().map(|read| self.parts[read.shard].read(read));
             let records = try_join_all(reads).await?.into_iter().flatten().collect();
             match parse(self.format.clone(), None, records, share.clone()).await? {
                 Done { chunk, fault: None, .. } => Ok(chunk),
@@ -378,21 +343,18 @@ impl Lessons {
 
     async fn join_next(&mut self) -> Result<(), SourceFault> {
         let Some(running) = self.running.pop_front() else { return Ok(()) };
-        let learnt = running.await;
-        let learnt = learnt
-            .map_err(|error| SourceFault::new("reading records was interrupted", Some(error.into())))?;
+        let learnt = running.await.map_err(interrupted)?;
         learnt.and_then(|more| self.learner.join(more)).map_err(|fault| RECORD_CURES.fault(&fault))
     }
 }
 
-/// Learns the types of one line.
 pub(super) fn learn_line(
     learner: &mut Learner,
     format: &RecordFormat,
     part: &Part,
     line: &Piece,
 ) -> Result<(), TypeFault> {
-    kinds::learn(learner, &line.text, format.key_name(), format.types(), &|| part.place(line.number))
+    kinds::learn(learner, &line.text, format.key_name(), &format.types, &|| part.place(line.number))
 }
 
 /// Memory that is kept for the records of an object, in bytes. Columns count for each table, also where several share them.

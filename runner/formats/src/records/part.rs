@@ -8,7 +8,7 @@ use penstock_engine::ports::SourceFault;
 use penstock_engine::share::Share;
 use penstock_engine::typed::FieldRules;
 use penstock_storage::{RangedObject, shown};
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinError, spawn_blocking};
 
 use super::RecordFault;
 use super::charset::Charset;
@@ -88,5 +88,9 @@ pub(super) async fn parse(
         let left = records.split_off(chunk.len());
         Done { chunk, left, fault }
     });
-    parsing.await.map_err(|error| SourceFault::new("reading records was interrupted", Some(error.into())))
+    parsing.await.map_err(interrupted)
+}
+
+pub(super) fn interrupted(error: JoinError) -> SourceFault {
+    SourceFault::new("reading records was interrupted", Some(error.into()))
 }

@@ -53,7 +53,6 @@ impl Columns {
         })
     }
 
-    /// Names of the columns.
     pub(super) fn names(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|column| &*column.name)
     }
@@ -73,7 +72,6 @@ impl RowParser {
         self.reader
     }
 
-    /// Columns that a header names.
     pub(super) fn columns(
         &mut self,
         header: &[u8],

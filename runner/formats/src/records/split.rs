@@ -8,11 +8,12 @@ use csv_core::ReadRecordResult;
 use memchr::memchr;
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{RAISE_BUFFER, RangedObject, shown};
+use penstock_types::spec::RecordForm;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::charset::{Charset, Decoder};
 use super::format::RecordFormat;
-use super::layout::{Layout, reader};
+use super::layout::reader;
 use super::part::Part;
 use crate::sequence::Sequence;
 
@@ -94,10 +95,10 @@ impl Splitter {
         long: LongRecords,
     ) -> Self {
         let content = Sequence::new(object.clone(), ahead_bytes, |_| false);
-        let ends = match &format.layout {
-            Layout::Lines { .. } => Ends::Lines,
-            Layout::Rows { form, .. } => {
-                Ends::Rows(Box::new(RowEnds { reader: reader(*form), values: [0; 4096], ends: [0; 256] }))
+        let ends = match format.form {
+            RecordForm::Lines => Ends::Lines,
+            RecordForm::Rows(form) => {
+                Ends::Rows(Box::new(RowEnds { reader: reader(form), values: [0; 4096], ends: [0; 256] }))
             }
         };
         let part = Arc::new(Part { object, charset: Charset::default(), columns: None });
@@ -177,7 +178,7 @@ impl Splitter {
         };
         self.checksums.push(crc_fast::checksum(CrcAlgorithm::Crc64Nvme, &head));
         let (charset, mark) =
-            Charset::of(&self.format.layout, &head).map_err(|reason| self.part.fault_of(1, &reason))?;
+            Charset::of(self.format.form, &head).map_err(|reason| self.part.fault_of(1, &reason))?;
         self.part = Arc::new(Part { object: self.part.object.clone(), charset, columns: None });
         self.position = mark as u64;
         Ok(self.decoder.insert(Decoder::new(charset)).decode(head.slice(mark..)))
