@@ -12,11 +12,12 @@ use penstock_engine::item::Origin;
 use penstock_engine::numbered::{differs, selected_otherwise};
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_engine::typed::{FieldRules, Typing};
-use penstock_storage::{BoundedStore, RangedObject};
+use penstock_storage::{AHEAD_BYTES, BoundedStore, RangedObject};
 use penstock_types::data_set::DataFields;
 use penstock_types::resume::{DataSet, Hash, StartPoint};
 use penstock_types::traversal::{NextVisits, Traversal, TraversalSettings};
 
+use crate::access::Access;
 use crate::damage::{Damage, cut_sample};
 use crate::sequence::Sequence;
 use crate::shards::{Shards, found, versions, with_version};
@@ -112,19 +113,19 @@ pub struct ShardStream<T: Unvisited = WholeSample> {
 
 impl<T: Unvisited> ShardStream<T> {
     pub(crate) fn of(
-        store: BoundedStore,
+        access: Access,
         shards: Shards,
-        format: T::Format,
+        typing: Typing,
         settings: TraversalSettings,
-        ahead_bytes: u64,
+        format: T::Format,
     ) -> Self {
-        let (typing, damage) = (Typing::default(), Damage::default());
+        let Access { store, damage, most_bytes } = access;
         Self {
             store,
             shards,
             format,
             settings,
-            ahead_bytes,
+            ahead_bytes: AHEAD_BYTES.min(most_bytes),
             start: None,
             typing,
             damage,
@@ -139,12 +140,6 @@ impl<T: Unvisited> ShardStream<T> {
     /// The same for samples that may have further fields than those that were learnt, whose names determine their types.
     pub(crate) fn opened(self) -> Self {
         Self { is_open: true, ..self }
-    }
-
-    /// The same with these types and this handling of damage.
-    #[must_use]
-    pub fn with(self, typing: Typing, damage: Damage) -> Self {
-        Self { typing, damage, ..self }
     }
 
     /// Continues where an earlier run has stopped. The samples before are read, but not returned.

@@ -14,8 +14,10 @@ use penstock_engine::share::Share;
 use penstock_storage::{BoundedStore, RAISE_BUFFER, RangedObject, StoreError, Version, shown};
 use penstock_types::data_set::DataFields;
 use penstock_types::resume::Hash;
+use penstock_types::spec::ObjectKey;
 use tokio::task::spawn_blocking;
 
+use crate::access::Access;
 use crate::build::{Pack, scan};
 use crate::damage::Damage;
 use crate::entry::{Digest, FilePlace};
@@ -34,7 +36,7 @@ pub(crate) trait Decode: Send + Sync {
 
 /// Origin of an index.
 #[derive(Clone, Debug)]
-pub enum IndexFrom {
+pub(crate) enum IndexFrom {
     /// Key of an object in the store of the shards.
     Object(Arc<str>),
     /// The headers in these shards, which are read once. The index is kept in memory.
@@ -78,13 +80,12 @@ pub(crate) type Decoded = (SampleIndex, Box<dyn Decode>, Option<DataFields>);
 
 /// Samples of the shards that an index describes, in any order. The index may take `most_bytes` of memory, and so may a file.
 pub(crate) fn indexed_samples(
-    store: BoundedStore,
+    access: Access,
     index: IndexFrom,
     kind: IndexKind,
-    damage: Damage,
-    most_bytes: u64,
     decode: impl FnOnce(SampleIndex) -> Result<Decoded, SourceFault> + Send + 'static,
 ) -> Open {
+    let Access { store, damage, most_bytes } = access;
     async move {
         let made = index.key();
         let (index, decode, fields) = decode(index.open(&store, kind, &damage, most_bytes).await?)?;
@@ -110,19 +111,12 @@ pub(crate) fn indexed_samples(
     .boxed()
 }
 
-impl From<&str> for IndexFrom {
-    fn from(key: &str) -> Self {
-        Self::Object(Arc::from(key))
-    }
-}
-
-impl From<Shards> for IndexFrom {
-    fn from(shards: Shards) -> Self {
-        Self::Shards(shards)
-    }
-}
-
 impl IndexFrom {
+    /// The index that a document names, or else one of these shards.
+    pub(crate) fn named(key: Option<&ObjectKey>, shards: Shards) -> Self {
+        key.map_or(Self::Shards(shards), |key| Self::Object(Arc::from(key.as_str())))
+    }
+
     fn key(&self) -> Option<Arc<str>> {
         match self {
             Self::Object(key) => Some(key.clone()),

@@ -1,5 +1,6 @@
 //! Formats that hold many samples in one object: readers, and their indexes.
 
+mod access;
 mod build;
 mod compression;
 mod damage;
@@ -21,13 +22,12 @@ pub mod tfrecord;
 mod unpack;
 mod value;
 
+pub use access::Access;
 pub use damage::Damage;
 pub use in_order::ShardStream;
 pub use index::{IndexFault, IndexKind, SampleIndex};
-pub use indexed::IndexFrom;
 pub use labels::{Classes, LabelTable, Labelling, NEW_CLASSES, SharedClasses, labelled_samples};
 pub use records::{
     RECORD_CURES, RecordFault, RecordFormat, RecordSource, SAMPLE_KEY, field_type, record_samples, sample_of,
 };
-pub use select::Selection;
 pub use shards::{MAX_SHARDS, PatternFault, Shards, expand};

@@ -16,46 +16,33 @@ use penstock_engine::item::{Origin, Sample};
 use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
 use penstock_engine::ports::SourceFault;
 use penstock_engine::share::Share;
-use penstock_storage::{BoundedStore, shown};
+use penstock_storage::shown;
 use penstock_types::data_set::DataFields;
 use penstock_types::resume::Hash;
+use penstock_types::spec::MdsSource;
 use tokio::task::spawn_blocking;
 
+use crate::access::Access;
 use crate::damage::Damage;
 use crate::index::numbered_key;
 use crate::ranges::Reads;
-use crate::select::Selection;
 use crate::shards::{digest, read_whole, versions};
 use crate::value::shortened;
 use index::{MdsIndex, Shard};
 use open::{Content, OpenShards};
 
-/// Columns of the samples that a document reads.
-#[derive(Clone, Debug, Default)]
-pub struct Columns {
-    /// Columns that become fields.
-    pub selection: Selection,
-    /// Column that becomes the key. It is no field then, unless the selection names it.
-    pub key: Option<String>,
-}
-
-/// Samples of the shards that `PREFIX/index.json` names, in any order. What is kept of the shards may take `most_bytes`: their indexes
-/// of samples, and shards that are compressed as a whole.
-pub fn mds_samples(
-    store: BoundedStore,
-    prefix: &str,
-    columns: Columns,
-    damage: Damage,
-    most_bytes: u64,
-) -> Open {
-    let folder = match prefix {
+/// Samples of the shards that the `index.json` of the source names, in any order. What is kept of the shards may take `most_bytes`: their
+/// indexes of samples, and shards that are compressed as a whole.
+pub fn open(source: &MdsSource, access: Access) -> Open {
+    let (source, Access { store, damage, most_bytes }) = (source.clone(), access);
+    let folder = match source.prefix.as_str() {
         "" => String::new(),
         prefix => format!("{}/", prefix.strip_suffix('/').unwrap_or(prefix)),
     };
     let key: Arc<str> = Arc::from(format!("{folder}index.json"));
     async move {
         let bytes = read_whole(&store, &key, "index", most_bytes / 4).await?;
-        let read = spawn_blocking(move || MdsIndex::read(&bytes, &folder, &columns, most_bytes)).await;
+        let read = spawn_blocking(move || MdsIndex::read(&bytes, &folder, &source, most_bytes)).await;
         let read =
             read.map_err(|error| SourceFault::new("reading the index was interrupted", Some(error.into())))?;
         let index = read.map_err(|reason| {

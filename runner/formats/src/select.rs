@@ -3,19 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use penstock_types::spec::Name;
+
 use crate::value;
 
 /// Fields of samples, by their names in shards. Without a selection, all of them are fields under their own names.
 #[derive(Clone, Debug, Default)]
-pub struct Selection(Option<BTreeMap<String, Arc<str>>>);
+pub(crate) struct Selection(Option<BTreeMap<String, Arc<str>>>);
 
 impl Selection {
     /// Selects fields, each with its names in shards, `NAME;NAME`. Without fields, all.
-    pub fn new<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+    pub(crate) fn new(fields: &BTreeMap<Name, String>) -> Self {
         let names: BTreeMap<String, Arc<str>> = fields
-            .into_iter()
+            .iter()
             .flat_map(|(field, names)| {
-                let field: Arc<str> = Arc::from(field);
+                let field: Arc<str> = Arc::from(field.as_str());
                 names.split(';').map(move |name| (name.trim().to_owned(), field.clone()))
             })
             .collect();
@@ -23,7 +25,7 @@ impl Selection {
     }
 
     /// Selects files of tar shards, whose names are in lower case.
-    pub fn of_files<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+    pub(crate) fn of_files(fields: &BTreeMap<Name, String>) -> Self {
         let Self(names) = Self::new(fields);
         Self(names.map(|names| names.into_iter().map(|(name, field)| (name.to_lowercase(), field)).collect()))
     }

@@ -6,18 +6,22 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt};
+use penstock_engine::notes::Notes;
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{
     BoundedStore, MAX_INDEX_BYTES, RAISE_BUFFER, RangedObject, StoreError, Version, Wanted, shown,
 };
 use penstock_types::left_out::Endings;
 use penstock_types::resume::Hash;
+use penstock_types::spec::{By, SourceRules, SourceSettings};
 
 /// Shards that a document names.
 #[derive(Clone, Debug)]
 pub enum Shards {
     /// Keys, in order.
     Keys(Vec<Arc<str>>),
+    /// Keys that a pattern names.
+    Pattern(String),
     /// Keys of a listing, sorted by their bytes.
     Listed(Wanted),
     /// Keys of a listing that have names of TFRecord files.
@@ -29,10 +33,36 @@ pub enum Shards {
 pub(crate) struct Starts(Vec<u64>);
 
 impl Shards {
+    /// Objects that a source names, which is a checked one. The notes get what a listing leaves out.
+    pub fn of(source: &dyn SourceRules, notes: &Notes) -> Self {
+        let by = source.place().and_then(|place| place.by.into_iter().next());
+        match by.expect("a checked source names its objects") {
+            By::Key(key) | By::Index(key) => Self::Keys(vec![Arc::from(key.as_str())]),
+            By::Shards(pattern) => Self::Pattern(pattern.as_str().to_owned()),
+            By::Prefix(prefix, suffix) => {
+                let SourceSettings { hidden, links, .. } = source.settings();
+                let (prefix, notes) = (prefix.to_owned(), notes.clone());
+                Self::Listed(Wanted { prefix, suffix, hidden, links, notes, except: None })
+            }
+        }
+    }
+
+    /// The same, with only those keys of a listing that have names of TFRecord files.
+    pub(crate) fn of_tfrecord(self) -> Self {
+        match self {
+            Self::Listed(wanted) => Self::TfrecordFiles(wanted),
+            other => other,
+        }
+    }
+
     /// Keys of the shards, in order; at least one. Fails if a listing seems to have a shard twice.
     pub async fn keys(&self, store: &BoundedStore) -> Result<Vec<Arc<str>>, SourceFault> {
         let keys: Vec<Arc<str>> = match self {
             Self::Keys(keys) => return Ok(keys.clone()),
+            Self::Pattern(pattern) => {
+                let refused = |fault| SourceFault::new(format!("the pattern `{pattern}` {fault}"), None);
+                return expand(pattern).map_err(refused);
+            }
             Self::Listed(wanted) => wanted.list(store, |_| {}).await?.iter().map(Arc::from).collect(),
             Self::TfrecordFiles(wanted) => {
                 let listed = wanted.list(store, |_| {}).await?;

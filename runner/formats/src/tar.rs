@@ -13,12 +13,15 @@ use futures::future::BoxFuture;
 use penstock_engine::item::{Origin, Sample, Value};
 use penstock_engine::numbered::Open;
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{AHEAD_BYTES, BoundedStore, shown};
+use penstock_engine::typed::Typing;
+use penstock_storage::shown;
 use penstock_types::data_set::{DataField, DataFields, FieldType, TypeFault};
+use penstock_types::spec::TarSource;
 use penstock_types::traversal::TraversalSettings;
 
 pub(crate) use scan::scan;
 
+use crate::access::Access;
 use crate::damage::{Damage, cut_sample};
 use crate::in_order::{InOrder, OpenShard, ShardStream, WholeSample};
 use crate::index::{IndexKind, SampleIndex};
@@ -30,20 +33,16 @@ use crate::value;
 use members::Member;
 use scan::Samples;
 
-/// Samples of the shards that an index describes, in any order. The index may take `most_bytes` of memory, and so may a field.
-pub fn tar_samples(
-    store: BoundedStore,
-    index: impl Into<IndexFrom>,
-    selection: Selection,
-    damage: Damage,
-    most_bytes: u64,
-) -> Open {
-    let of = store.clone();
-    indexed_samples(store, index.into(), IndexKind::Tar, damage.clone(), most_bytes, move |index| {
+/// Samples of the shards, in any order, by the index that the document names, or one that is made of all headers first. The index may
+/// take `most_bytes` of memory, and so may a field.
+pub fn open(source: &TarSource, access: Access) -> Open {
+    let (selection, reads) = (Selection::of_files(&source.fields), access.clone());
+    let index = IndexFrom::named(source.index.as_ref(), Shards::of(source, &access.damage.notes));
+    indexed_samples(access, index, IndexKind::Tar, move |index| {
         let names: Vec<_> = index.fields().iter().map(|field| selection.name_of_file(field)).collect();
-        let index = without_cut_samples(index, &names, &selection, &of, &damage)?;
+        let index = without_cut_samples(index, &names, &selection, &reads)?;
         let fields = Some(fields_of(&index, &names)?);
-        let decode = Files { fields: index.fields().to_vec(), names, most_bytes };
+        let decode = Files { fields: index.fields().to_vec(), names, most_bytes: reads.most_bytes };
         Ok((index, Box::new(decode) as _, fields))
     })
 }
@@ -53,8 +52,7 @@ fn without_cut_samples(
     index: SampleIndex,
     names: &[Option<Arc<str>>],
     selection: &Selection,
-    store: &BoundedStore,
-    damage: &Damage,
+    Access { store, damage, .. }: &Access,
 ) -> Result<SampleIndex, SourceFault> {
     let wanted: BTreeSet<&Arc<str>> =
         names.iter().flatten().chain(selection.fields().map(|(_, field)| field)).collect();
@@ -81,12 +79,13 @@ fn without_cut_samples(
 }
 
 /// Types of the fields that a document selects: the names of their files determine them.
-pub fn tar_types(selection: &Selection) -> BTreeMap<String, FieldType> {
+pub fn types(source: &TarSource) -> BTreeMap<String, FieldType> {
+    let selection = Selection::of_files(&source.fields);
     selection.fields().map(|(name, field)| (field.as_ref().to_owned(), value::kind_of(name))).collect()
 }
 
 /// Type of a field of this name, if the document selects none.
-pub fn tar_type(name: &str) -> Option<FieldType> {
+pub fn type_of(name: &str) -> Option<FieldType> {
     Some(value::kind_of(name))
 }
 
@@ -127,19 +126,19 @@ fn fields_of(index: &SampleIndex, names: &[Option<Arc<str>>]) -> Result<DataFiel
 }
 
 /// Samples of shards in order, with the selected fields, of at most `most_bytes` each.
-pub fn tar_stream(
-    store: BoundedStore,
-    shards: Shards,
-    selection: Selection,
+pub fn stream(
+    source: &TarSource,
+    access: Access,
+    typing: Typing,
     settings: TraversalSettings,
-    most_bytes: u64,
 ) -> ShardStream {
-    let selection = Arc::new(selection);
+    let (selection, most_bytes) = (Arc::new(Selection::of_files(&source.fields)), access.most_bytes);
     let open: OpenShard = Box::new(move |object, ahead_bytes, damage| {
         let samples = Samples::new(object, ahead_bytes, damage.clone());
         Box::new(Archive { samples, selection: selection.clone(), damage, most_bytes })
     });
-    ShardStream::of(store, shards, open, settings, AHEAD_BYTES.min(most_bytes)).opened()
+    let shards = Shards::of(source, &access.damage.notes);
+    ShardStream::of(access, shards, typing, settings, open).opened()
 }
 
 /// Predicate of a shard that has a file both compressed and not.

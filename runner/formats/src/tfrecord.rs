@@ -13,12 +13,15 @@ use futures::future::BoxFuture;
 use penstock_engine::item::{Origin, Sample};
 use penstock_engine::numbered::Open;
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{AHEAD_BYTES, BoundedStore, RangedObject, shown};
+use penstock_engine::typed::Typing;
+use penstock_storage::{RangedObject, shown};
+use penstock_types::spec::TfrecordSource;
 use penstock_types::traversal::TraversalSettings;
 
 pub use fields::RecordFields;
 pub(crate) use scan::scan;
 
+use crate::access::Access;
 use crate::damage::Damage;
 use crate::in_order::{InOrder, OpenShard, ShardStream, WholeSample};
 use crate::index::{IndexKind, numbered_key};
@@ -32,52 +35,48 @@ use scan::SCAN_AHEAD;
 const SEQUENCES: &str =
     "files with records of the type `tf.train.SequenceExample`, of which the context alone is read";
 
-/// Samples of the files that an index describes, in any order. The index may take `most_bytes` of memory, and so may a record.
-pub fn tfrecord_samples(
-    store: BoundedStore,
-    index: impl Into<IndexFrom>,
-    fields: RecordFields,
-    damage: Damage,
-    most_bytes: u64,
-) -> Open {
-    let noted = damage.clone();
-    indexed_samples(store, index.into(), IndexKind::Tfrecord, damage, most_bytes, move |index| {
+/// Samples of the files, in any order, by the index that the document names, or one that is made of all records first. The index may take
+/// `most_bytes` of memory, and so may a record.
+pub fn open(source: &TfrecordSource, access: Access) -> Open {
+    let (fields, damage, most_bytes) = (RecordFields::of(source), access.damage.clone(), access.most_bytes);
+    let index = IndexFrom::named(source.index.as_ref(), files(source, &damage));
+    indexed_samples(access, index, IndexKind::Tfrecord, move |index| {
         let types = fields.types(index.types());
-        Ok((
-            index,
-            Box::new(Records { fields, damage: noted, most_bytes, warned: Mutex::default() }) as _,
-            types,
-        ))
+        Ok((index, Box::new(Records { fields, damage, most_bytes, warned: Mutex::default() }) as _, types))
     })
 }
 
 /// Samples of files in order; a record may have `most_bytes`. Files may be compressed with gzip or zstd.
-pub fn tfrecord_stream(
-    store: BoundedStore,
-    files: Shards,
-    fields: RecordFields,
+pub fn stream(
+    source: &TfrecordSource,
+    access: Access,
+    typing: Typing,
     settings: TraversalSettings,
-    most_bytes: u64,
 ) -> ShardStream {
-    let fields = Arc::new(fields);
+    let (fields, most_bytes) = (Arc::new(RecordFields::of(source)), access.most_bytes);
     let open: OpenShard = Box::new(move |object, ahead_bytes, damage| {
-        let frames = Frames::new(object, ahead_bytes);
-        Box::new(File { frames, fields: fields.clone(), damage, most_bytes, read: 0, is_warned: false })
+        let (frames, fields) = (Frames::new(object, ahead_bytes), fields.clone());
+        Box::new(File { frames, fields, damage, most_bytes, read: 0, is_warned: false })
     });
-    ShardStream::of(store, files, open, settings, AHEAD_BYTES.min(most_bytes))
+    let files = files(source, &access.damage);
+    ShardStream::of(access, files, typing, settings, open)
 }
 
 /// Number of records in files, whose headers are read for this. Files may be compressed with gzip or zstd.
-pub async fn count_records(store: &BoundedStore, files: &Shards) -> Result<u64, SourceFault> {
+pub async fn count(source: &TfrecordSource, access: &Access) -> Result<u64, SourceFault> {
     let mut count = 0;
-    for key in files.keys(store).await? {
-        let mut frames = Frames::new(RangedObject::open(store.clone(), key, 0).await?, SCAN_AHEAD);
+    for key in files(source, &access.damage).keys(&access.store).await? {
+        let mut frames = Frames::new(RangedObject::open(access.store.clone(), key, 0).await?, SCAN_AHEAD);
         while let Some(frame) = frames.next().await? {
             frames.skip(&frame).await?;
             count += 1;
         }
     }
     Ok(count)
+}
+
+fn files(source: &TfrecordSource, damage: &Damage) -> Shards {
+    Shards::of(source, &damage.notes).of_tfrecord()
 }
 
 /// Decodes the records of an index.

@@ -13,21 +13,16 @@ use penstock_engine::numbered::{NumberedSource, Open, selected_otherwise};
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_engine::range::{RangeSamples, RangeSource};
 use penstock_engine::typed::{Cures, Typing};
-use penstock_formats::mds::{Columns, mds_samples};
-use penstock_formats::parquet::{Query, parquet_samples};
-use penstock_formats::tar::{tar_samples, tar_stream, tar_type, tar_types};
-use penstock_formats::tfrecord::{RecordFields, count_records, tfrecord_samples, tfrecord_stream};
 use penstock_formats::{
-    Classes, Damage, IndexFrom, LabelTable, Labelling, RECORD_CURES, RecordFormat, RecordSource, SAMPLE_KEY,
-    Selection, Shards, SharedClasses, expand, field_type, labelled_samples, record_samples,
+    Access, Classes, Damage, LabelTable, Labelling, RECORD_CURES, RecordFormat, RecordSource, SAMPLE_KEY,
+    Shards, SharedClasses, field_type, labelled_samples, mds, parquet, record_samples, tar, tfrecord,
 };
 use penstock_storage::{
     AHEAD_BYTES, BoundedStore, ListSource as StreamedList, Wanted, index_samples, list_samples,
 };
 use penstock_types::data_set::{DataFields, FieldType};
 use penstock_types::spec::{
-    self, By, LabelOrigin, ListSource, MdsSource, MixSource, ObjectKey, OnDamage, RecordDecoding, Records,
-    SourceSettings, TarSource, TfrecordSource, WhenMissing,
+    self, By, LabelOrigin, ListSource, MixSource, OnDamage, Records,
 };
 use penstock_types::traversal::{Traversal, TraversalSettings};
 
@@ -63,21 +58,15 @@ impl Prepared {
                     None => traversal,
                 }))
             }
-            spec::Source::Tar(tar) if tar.index.is_none() => {
-                let (store, selection) = (self.store(tar.store.as_str()), selection(tar));
-                Box::new(
-                    tar_stream(store, self.objects(&source.spec, &name), selection, traversal, most_bytes)
-                        .with(self.typing(&source.spec, &name), self.damage(&source.spec, &name))
-                        .from(self.start.clone()),
-                )
+            spec @ spec::Source::Tar(source) if source.index.is_none() => {
+                let access = self.access(spec, &name, most_bytes);
+                let stream = tar::stream(source, access, self.typing(spec, &name), traversal);
+                Box::new(stream.from(self.start.clone()))
             }
             spec @ spec::Source::Tfrecord(source) if source.index.is_none() => {
-                let (store, fields) = (self.store(source.store.as_str()), record_fields(source));
-                Box::new(
-                    tfrecord_stream(store, self.objects(spec, &name), fields, traversal, most_bytes)
-                        .with(self.typing(spec, &name), self.damage(spec, &name))
-                        .from(self.start.clone()),
-                )
+                let access = self.access(spec, &name, most_bytes);
+                let stream = tfrecord::stream(source, access, self.typing(spec, &name), traversal);
+                Box::new(stream.from(self.start.clone()))
             }
             numbered => Box::new(self.numbered(numbered, traversal)),
         }
@@ -134,7 +123,7 @@ impl Prepared {
     }
 
     fn open_untyped(&self, source: &spec::Source, name: &str, most_bytes: u64) -> Open {
-        let damage = self.damage(source, name);
+        let access = || self.access(source, name, most_bytes);
         match source {
             spec::Source::List(list) => self.list(list, name, &Classes::Found, most_bytes),
             spec::Source::Index(index) => {
@@ -153,39 +142,10 @@ impl Prepared {
             spec::Source::Range(range) => {
                 std::future::ready(Ok(Arc::new(RangeSamples(range.count)) as _)).boxed()
             }
-            spec::Source::Tar(tar) => {
-                let index = index_from(tar.index.as_ref(), || self.objects(source, name));
-                tar_samples(self.store(tar.store.as_str()), index, selection(tar), damage, most_bytes)
-            }
-            spec::Source::Parquet(parquet) => {
-                let spec::ParquetSource {
-                    columns, fields, sample_key, filter, shuffle, window, missing, ..
-                } = parquet;
-                let nan = missing.iter().filter(|(_, when)| **when == WhenMissing::Nan);
-                let nan = nan.map(|(name, _)| name.clone()).collect();
-                let fields = fields.iter().map(|(field, column)| (field.to_string(), column.clone()));
-                let fields =
-                    columns.iter().map(|column| (column.clone(), column.clone())).chain(fields).collect();
-                let query = Query { fields, key: sample_key.clone(), filter: filter.clone(), nan };
-                parquet_samples(
-                    self.store(parquet.store.as_str()),
-                    self.objects(source, name),
-                    query,
-                    *shuffle,
-                    *window,
-                    damage,
-                    most_bytes,
-                )
-            }
-            spec::Source::Tfrecord(files) => {
-                let index = index_from(files.index.as_ref(), || self.objects(source, name));
-                let store = self.store(files.store.as_str());
-                tfrecord_samples(store, index, record_fields(files), damage, most_bytes)
-            }
-            spec::Source::Mds(source) => {
-                let store = self.store(source.store.as_str());
-                mds_samples(store, &source.prefix, columns(source), damage, most_bytes)
-            }
+            spec::Source::Tar(source) => tar::open(source, access()),
+            spec::Source::Parquet(source) => parquet::open(source, access()),
+            spec::Source::Tfrecord(source) => tfrecord::open(source, access()),
+            spec::Source::Mds(source) => mds::open(source, access()),
             spec::Source::Mix(mix) => self.mix(mix, most_bytes),
         }
     }
@@ -312,7 +272,8 @@ impl Prepared {
                 return of(self.records(source).within(self.source_bytes()).count().await?);
             }
             source @ spec::Source::Tfrecord(files) if files.index.is_none() => {
-                return of(count_records(&self.store_of(source), &self.objects(source, &name)).await?);
+                let access = self.access(source, &name, self.source_bytes());
+                return of(tfrecord::count(files, &access).await?);
             }
             spec::Source::Range(_) => self.source(),
             source => Box::new(self.numbered(source, traversal)),
@@ -343,33 +304,33 @@ impl Prepared {
         Damage { policy: source.rules().settings().on_damage, notes: self.found.notes(name), is_chosen: true }
     }
 
+    /// Access to the data of the source with this name, which may keep `most_bytes`.
+    fn access(&self, source: &spec::Source, name: &str, most_bytes: u64) -> Access {
+        Access { store: self.store_of(source), damage: self.damage(source, name), most_bytes }
+    }
+
     /// Settings of the types of the source with this name.
     fn typing(&self, source: &spec::Source, name: &str) -> Typing {
-        let (declared, kind_of, cures): (_, fn(&str) -> Option<FieldType>, _) = match source {
+        let unnamed = Cures { unknown: "", ..RECORD_CURES };
+        let mut declared = BTreeMap::new();
+        let mut kind_of: fn(&str) -> Option<FieldType> = |_| None;
+        let cures = match source {
             spec::Source::Records(records) => {
-                let declared = records.types.iter().map(|(name, kind)| (name.clone(), field_type(*kind)));
-                (declared.collect(), |_| None, RECORD_CURES)
+                declared =
+                    records.types.iter().map(|(name, kind)| (name.clone(), field_type(*kind))).collect();
+                RECORD_CURES
             }
-            spec::Source::Csv(_) | spec::Source::Tsv(_) => {
-                (BTreeMap::new(), |_| None, Cures { unknown: "", ..RECORD_CURES })
+            spec::Source::Csv(_) | spec::Source::Tsv(_) => unnamed,
+            spec::Source::List(list) if list.labels.is_some() => unnamed,
+            spec::Source::Tar(source) => {
+                (declared, kind_of) = (tar::types(source), tar::type_of);
+                Cures::of("name the files of a field in `fields`")
             }
-            spec::Source::List(list) if list.labels.is_some() => {
-                (BTreeMap::new(), |_| None, Cures { unknown: "", ..RECORD_CURES })
+            spec::Source::Tfrecord(_) => {
+                Cures::of("name the feature in `lists`, `scalars` or `texts`, or leave it out by `fields`")
             }
-            spec::Source::Tar(tar) => {
-                (tar_types(&selection(tar)), tar_type, Cures::of("name the files of a field in `fields`"))
-            }
-            spec::Source::Tfrecord(_) => (
-                BTreeMap::new(),
-                |_| None,
-                Cures::of("name the feature in `lists`, `scalars` or `texts`, or leave it out by `fields`"),
-            ),
-            spec::Source::Mix(_) => {
-                (BTreeMap::new(), |_| None, Cures::of("give the field one type in all sources"))
-            }
-            _ => {
-                (BTreeMap::new(), |_| None, Cures::of("write the data with one type, or leave the field out"))
-            }
+            spec::Source::Mix(_) => Cures::of("give the field one type in all sources"),
+            _ => Cures::of("write the data with one type, or leave the field out"),
         };
         Typing {
             missing: source.rules().settings().missing.cloned().unwrap_or_default(),
@@ -382,40 +343,17 @@ impl Prepared {
         }
     }
 
-    /// Objects that the document names for the source with this name.
-    fn objects(&self, source: &spec::Source, name: &str) -> Shards {
-        let rules = source.rules();
-        let by = rules.place().and_then(|place| place.by.into_iter().next());
-        match by.expect("a plan's source names its objects") {
-            By::Key(key) | By::Index(key) => Shards::Keys(vec![Arc::from(key.as_str())]),
-            By::Shards(pattern) => {
-                Shards::Keys(expand(pattern.as_str()).expect("a prepared plan's pattern was checked"))
-            }
-            By::Prefix(prefix, suffix) => {
-                let SourceSettings { hidden, links, .. } = rules.settings();
-                let (prefix, notes) = (prefix.to_owned(), self.found.notes(name));
-                let wanted = Wanted { prefix, suffix, hidden, links, notes, except: None };
-                match source {
-                    spec::Source::Tfrecord(_) => Shards::TfrecordFiles(wanted),
-                    _ => Shards::Listed(wanted),
-                }
-            }
-        }
-    }
-
     /// Objects of a source that reads records, and their format.
     fn recorded(&self, source: &spec::Source, name: &str) -> (Shards, RecordFormat) {
         let Records { form, sample_key, types } = source.rules().records().expect("the source reads records");
         let format =
             RecordFormat::of(form, types.clone()).with_key(sample_key).with_damage(self.damage(source, name));
         let is_one = source.rules().place().is_some_and(|place| matches!(place.by[..], [By::Key(_)]));
-        (self.objects(source, name), if is_one { format } else { format.of_several() })
+        let objects = Shards::of(source.rules(), &self.found.notes(name));
+        (objects, if is_one { format } else { format.of_several() })
     }
 }
 
-/// The index that a document names, or else one of `shards`.
-fn index_from(index: Option<&ObjectKey>, shards: impl FnOnce() -> Shards) -> IndexFrom {
-    index.map_or_else(|| shards().into(), |key| key.as_str().into())
 }
 
 /// Keys that a list takes.
@@ -438,27 +376,3 @@ fn is_labelled(list: &ListSource) -> bool {
     list.label.is_some() || list.labels.is_some()
 }
 
-fn record_fields(source: &TfrecordSource) -> RecordFields {
-    match source.decode {
-        RecordDecoding::Bytes => RecordFields::Bytes,
-        RecordDecoding::Example => RecordFields::Example {
-            selection: Selection::new(
-                source.fields.iter().map(|(name, feature)| (name.as_str(), feature.as_str())),
-            ),
-            key: source.sample_key.clone(),
-            texts: source.texts.iter().cloned().collect(),
-            scalars: source.scalars.iter().cloned().collect(),
-            lists: source.lists.iter().cloned().collect(),
-        },
-    }
-}
-
-fn columns(source: &MdsSource) -> Columns {
-    let selection =
-        Selection::new(source.fields.iter().map(|(name, column)| (name.as_str(), column.as_str())));
-    Columns { selection, key: source.sample_key.clone() }
-}
-
-fn selection(tar: &TarSource) -> Selection {
-    Selection::of_files(tar.fields.iter().map(|(name, files)| (name.as_str(), files.as_str())))
-}

@@ -2,7 +2,8 @@
 
 use penstock_engine::item::{Origin, Sample};
 use penstock_formats::tfrecord::RecordFields;
-use penstock_formats::{IndexKind, SampleIndex, Selection};
+use penstock_formats::{IndexKind, SampleIndex};
+use serde_json::{from_value, json};
 
 use crate::told::assert_printable;
 
@@ -12,14 +13,9 @@ const MOST_BYTES: u64 = 1 << 20;
 /// Decodes a record as `tf.train.Example`, with and without a feature of lists of blobs: its whole numbers and places keep within the
 /// limit, and nothing else is larger than the record.
 pub fn example(input: &[u8]) {
-    for lists in [None, Some("id".to_owned())] {
-        let fields = RecordFields::Example {
-            selection: Selection::default(),
-            key: None,
-            texts: [].into(),
-            scalars: [].into(),
-            lists: lists.into_iter().collect(),
-        };
+    for lists in [&[][..], &["id"]] {
+        let source = json!({ "store": "memory", "lists": lists });
+        let fields = RecordFields::of(&from_value(source).expect("a source is written"));
         let mut sample = Sample::new("a", Origin::default());
         match fields.add(&mut sample, &input.to_vec().into(), MOST_BYTES) {
             // An empty list and a list of one blob have one place and two.

@@ -12,17 +12,14 @@ use penstock_engine::item::Sample;
 use penstock_engine::numbered::{NumberedSource, Open};
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_engine::typed::Typing;
-use penstock_formats::Damage;
-use penstock_formats::mds::{Columns, mds_samples};
-use penstock_formats::parquet::{Query, parquet_samples};
-use penstock_formats::tar::{tar_samples, tar_stream};
-use penstock_formats::tfrecord::{RecordFields, tfrecord_samples, tfrecord_stream};
 use penstock_formats::{
-    IndexKind, RecordFormat, RecordSource, SampleIndex, Selection, Shards, record_samples,
+    Access, Damage, IndexKind, RecordFormat, RecordSource, SampleIndex, Shards, mds, parquet, record_samples,
+    tar, tfrecord,
 };
 use penstock_storage::{BoundedStore, MemoryStore};
 use penstock_types::spec::{TableForm, TextEncoding};
 use penstock_types::traversal::TraversalSettings;
+use serde_json::{Value as Json, from_value, json};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::told::assert_printable;
@@ -36,6 +33,8 @@ const MOST_SAMPLES: usize = 10_000;
 /// Key of the object.
 const KEY: &str = "object";
 const INDEX: &str = "index";
+
+const WRITTEN: &str = "the settings are those of a source";
 
 /// Formats of the target.
 pub const READERS: [&str; 6] = ["csv", "mds", "ndjson", "parquet", "tar", "tfrecord"];
@@ -74,39 +73,41 @@ async fn read(format: &str, input: &[u8]) -> usize {
     match format {
         "tar" => {
             put(KEY, input.to_vec()).await;
-            let selection = Selection::default;
-            let stream =
-                |store| tar_stream(store, object(), selection(), TraversalSettings::IN_ORDER, MOST_BYTES);
+            let stream = |store| {
+                let (source, in_order) = (
+                    from_value(written(json!({ "shards": KEY }))).expect(WRITTEN),
+                    TraversalSettings::IN_ORDER,
+                );
+                tar::stream(&source, access(store), Typing::default(), in_order)
+            };
             let streamed = drain(Box::new(stream(store.clone()))).await;
             compare_compressed(input, &streamed, |store| Box::new(stream(store))).await;
-            let indexed = |store| tar_samples(store, INDEX, selection(), Damage::default(), MOST_BYTES);
+            let indexed = |store| {
+                tar::open(&from_value(written(json!({ "index": INDEX }))).expect(WRITTEN), access(store))
+            };
             compare_indexed(IndexKind::Tar, &store, indexed, streamed).await
         }
         "tfrecord" => {
             let object_bytes = if is_compressed(input) { input.to_vec() } else { with_checksums(input) };
             put(KEY, object_bytes.clone()).await;
-            let fields = || match input.len() % 2 {
-                0 => RecordFields::Bytes,
-                _ => RecordFields::Example {
-                    selection: Selection::default(),
-                    key: None,
-                    texts: [].into(),
-                    scalars: [].into(),
-                    lists: [].into(),
-                },
+            let decode = ["bytes", "example"][input.len() % 2];
+            let stream = |store| {
+                let source = from_value(written(json!({ "shards": KEY, "decode": decode }))).expect(WRITTEN);
+                tfrecord::stream(&source, access(store), Typing::default(), TraversalSettings::IN_ORDER)
             };
-            let stream =
-                |store| tfrecord_stream(store, object(), fields(), TraversalSettings::IN_ORDER, MOST_BYTES);
             let streamed = drain(Box::new(stream(store.clone()))).await;
             compare_compressed(&object_bytes, &streamed, |store| Box::new(stream(store))).await;
-            let indexed = |store| tfrecord_samples(store, INDEX, fields(), Damage::default(), MOST_BYTES);
+            let source = from_value(written(json!({ "index": INDEX, "decode": decode }))).expect(WRITTEN);
+            let indexed = |store| tfrecord::open(&source, access(store));
             compare_indexed(IndexKind::Tfrecord, &store, indexed, streamed).await
         }
         "parquet" => {
             put(KEY, input.to_vec()).await;
             let samples = || {
-                let query = Query::default();
-                parquet_samples(store.clone(), object(), query, false, None, Damage::default(), MOST_BYTES)
+                parquet::open(
+                    &from_value(written(json!({ "shards": KEY }))).expect(WRITTEN),
+                    access(store.clone()),
+                )
             };
             let in_order = drain(numbered(samples(), TraversalSettings::IN_ORDER)).await;
             let shuffled = TraversalSettings { shuffle: true, ..TraversalSettings::IN_ORDER };
@@ -118,7 +119,7 @@ async fn read(format: &str, input: &[u8]) -> usize {
             put("index.json", index.to_vec()).await;
             put("shard.00000.mds", shard.get(1..).unwrap_or_default().to_vec()).await;
             let samples =
-                || mds_samples(store.clone(), "", Columns::default(), Damage::default(), MOST_BYTES);
+                || mds::open(&from_value(written(json!({}))).expect(WRITTEN), access(store.clone()));
             let in_order = drain(numbered(samples(), TraversalSettings::IN_ORDER)).await;
             let shuffled = TraversalSettings { shuffle: true, ..TraversalSettings::IN_ORDER };
             compare_sets(in_order, drain(numbered(samples(), shuffled)).await)
@@ -145,6 +146,16 @@ async fn read(format: &str, input: &[u8]) -> usize {
         }
         other => panic!("no format `{other}`"),
     }
+}
+
+/// Settings of a source in a document.
+fn written(mut settings: Json) -> Json {
+    settings["store"] = "memory".into();
+    settings
+}
+
+fn access(store: BoundedStore) -> Access {
+    Access { store, damage: Damage::default(), most_bytes: MOST_BYTES }
 }
 
 /// A form of tables that the input chooses.

@@ -8,9 +8,7 @@ use penstock_bench::report::{ActionReport, ReportState};
 use penstock_bench::{BenchReport, BenchStoreKind, StageOp, Subject, Takes};
 use penstock_engine::item::Item;
 use penstock_engine::ports::{Fault, Items, Output, StopFlag, ThreadOp, ThreadOpFactory};
-use penstock_formats::Damage;
-use penstock_formats::tar::tar_samples;
-use penstock_formats::{Selection, Shards, expand};
+use penstock_formats::{Access, Damage, tar};
 use penstock_s3_server::{Latency, Server};
 use penstock_storage::{BoundedStore, FolderStore, Store};
 use penstock_types::traversal::TraversalSettings;
@@ -80,9 +78,9 @@ fn document(source: Value, on_error: &str) -> Value {
 
 async fn subject(store: Arc<dyn Store>, kind: BenchStoreKind, shuffle: bool) -> Subject {
     let store = BoundedStore::new(store, NonZeroUsize::new(8).unwrap());
-    let shards = Shards::Keys(expand("{0..1}.tar").unwrap());
-    let samples =
-        tar_samples(store.clone(), shards, Selection::default(), Damage::default(), MOST).await.unwrap();
+    let source = serde_json::from_value(json!({ "store": "shards", "shards": "{0..1}.tar" })).unwrap();
+    let access = Access { store: store.clone(), damage: Damage::default(), most_bytes: MOST };
+    let samples = tar::open(&source, access).await.unwrap();
     let settings = TraversalSettings { shuffle, ..TraversalSettings::IN_ORDER };
     let stage = StageOp { name: "expects".to_owned(), takes: Takes::Sample, factory: Arc::new(Expects) };
     Subject::of_samples(store, kind, samples, settings, 1, vec![stage]).await.unwrap()

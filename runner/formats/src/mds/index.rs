@@ -7,13 +7,14 @@ use std::sync::Arc;
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{StoreError, Version, shown};
 use penstock_types::resume::Hash;
+use penstock_types::spec::MdsSource;
 use serde::Deserialize;
 
-use super::Columns;
 use super::columns::ShardColumns;
 use super::encoding::Encoding;
 use crate::damage::Damage;
 use crate::lists::check_name;
+use crate::select::Selection;
 use crate::shards::{Starts, found, with_version};
 use crate::value::shortened;
 
@@ -115,7 +116,7 @@ impl MdsIndex {
     pub(super) fn read(
         bytes: &[u8],
         folder: &str,
-        wanted: &Columns,
+        source: &MdsSource,
         most_bytes: u64,
     ) -> Result<Self, MdsFault> {
         let IndexJson { version, shards } =
@@ -123,6 +124,7 @@ impl MdsIndex {
         if version != 2 {
             return Err(MdsFault::Version(version));
         }
+        let selection = Selection::new(&source.fields);
         // Most shards have the columns of the shard before.
         let mut last: Option<(ColumnsJson, Arc<ShardColumns>)> = None;
         let mut read = Vec::with_capacity(shards.len());
@@ -140,7 +142,7 @@ impl MdsIndex {
             };
             let columns = match &last {
                 Some((known, columns)) if *known == json => columns.clone(),
-                _ => Arc::new(json.read(wanted, fault)?),
+                _ => Arc::new(json.read(&selection, source.sample_key.as_ref(), fault)?),
             };
             last = Some((json, columns.clone()));
             read.push(shard.read(folder, columns, most_bytes).map_err(fault)?);
@@ -209,7 +211,12 @@ struct ColumnsJson {
 }
 
 impl ColumnsJson {
-    fn read(&self, wanted: &Columns, fault: impl Fn(String) -> MdsFault) -> Result<ShardColumns, MdsFault> {
+    fn read(
+        &self,
+        selection: &Selection,
+        key: Option<&String>,
+        fault: impl Fn(String) -> MdsFault,
+    ) -> Result<ShardColumns, MdsFault> {
         let Self { names, encodings, sizes } = self;
         if names.len() != encodings.len() || names.len() != sizes.len() {
             return Err(fault("has different numbers of names, encodings and sizes of columns".to_owned()));
@@ -218,15 +225,14 @@ impl ColumnsJson {
             return Err(fault(format!("has more than {MAX_COLUMNS} columns")));
         }
         let is_there = |name: &str| names.iter().any(|known| known == name);
-        let missing =
-            wanted.key.clone().filter(|key| !is_there(key)).or_else(|| wanted.selection.missing(is_there));
+        let missing = key.cloned().filter(|key| !is_there(key)).or_else(|| selection.missing(is_there));
         if let Some(missing) = missing {
             return Err(MdsFault::NoColumn(shortened(&missing), Names(names.clone())));
         }
         let mut columns = ShardColumns::default();
         for ((name, encoding), size) in names.iter().zip(encodings).zip(sizes) {
-            let is_key = wanted.key.as_ref() == Some(name);
-            let field = wanted.selection.name_of(name).filter(|_| !is_key || wanted.selection.is_named(name));
+            let is_key = key == Some(name);
+            let field = selection.name_of(name).filter(|_| !is_key || selection.is_named(name));
             let encoding = match is_key || field.is_some() {
                 false => None,
                 true => Some(Encoding::named(encoding).map_err(|reason| {

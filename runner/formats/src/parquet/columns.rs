@@ -8,7 +8,7 @@ use parquet::data_type::ByteArray;
 use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor, ColumnPath, Type};
 use penstock_engine::item::Dtype;
 use penstock_types::data_set::{DataField, DataFields, FieldType};
-use penstock_types::spec::Comparison;
+use penstock_types::spec::{ParquetSource, WhenMissing};
 
 use super::fault::{FileFault, escaped};
 use super::schema::{Annotation, Form, Node, Unit};
@@ -22,19 +22,6 @@ const MAX_COLUMNS: usize = 100_000;
 
 /// Maximum length of the name of a column with the names of the structs around it, in bytes.
 const MAX_NAME: usize = 1024;
-
-/// Columns and rows that a document asks for.
-#[derive(Clone, Debug, Default)]
-pub struct Query {
-    /// Fields of the samples, each with the name of its column; all columns when empty.
-    pub fields: Vec<(String, String)>,
-    /// Column whose values are the keys of the samples.
-    pub key: Option<String>,
-    /// Comparisons that the rows meet, all of them.
-    pub filter: Vec<Comparison>,
-    /// Fields whose lists of floating-point numbers have NaN in place of nulls.
-    pub nan: BTreeSet<String>,
-}
 
 /// A column of a file.
 #[derive(Clone, Debug)]
@@ -131,8 +118,8 @@ struct Around<'a> {
 }
 
 impl Layout {
-    /// Finds the columns of a query in a file.
-    pub(super) fn new(schema: &[Node], query: &Query) -> Result<Self, FileFault> {
+    /// Finds the columns of a source in a file.
+    pub(super) fn new(schema: &[Node], source: &ParquetSource) -> Result<Self, FileFault> {
         let mut tree = Tree::default();
         for node in schema {
             tree.add(node, Around { name: &node.name, level: 0, lists: &[] })?;
@@ -142,7 +129,7 @@ impl Layout {
             return Err(FileFault::column(&twice.name, "has the name of another column; rename one of them"));
         }
         let find = |name: &String| tree.find(name);
-        let key = query.key.as_ref().map(find).transpose()?.map(|field| field.leaf);
+        let key = source.sample_key.as_ref().map(find).transpose()?.map(|field| field.leaf);
         // Other files of the data set may have a column that this one does not have.
         let mut lacking = Lacking { known: tree.known(), ..Lacking::default() };
         let mut found = |column: &String| {
@@ -152,22 +139,24 @@ impl Layout {
             }
             found.filter(|field| !tree.leaves[field.leaf].is_null())
         };
-        let mut fields: Vec<FieldPlan> = match query.fields.is_empty() {
+        let mut fields: Vec<FieldPlan> = match source.columns.is_empty() && source.fields.is_empty() {
             true => {
                 let is_field =
                     |field: &&FieldPlan| Some(field.leaf) != key && !tree.leaves[field.leaf].is_null();
                 tree.fields.iter().filter(is_field).cloned().collect()
             }
-            false => query
-                .fields
-                .iter()
-                .filter_map(|(name, column)| {
-                    found(column).map(|field| FieldPlan { name: Arc::from(name.as_str()), ..field })
-                })
-                .collect(),
+            false => {
+                let columns = source.columns.iter().map(|column| (column.as_str(), column));
+                let named = columns.chain(source.fields.iter().map(|(name, column)| (name.as_str(), column)));
+                let field = |(name, column)| Some(FieldPlan { name: Arc::from(name), ..found(column)? });
+                named.filter_map(field).collect()
+            }
         };
-        let filter: Vec<Option<usize>> =
-            query.filter.iter().map(|comparison| found(&comparison.column).map(|field| field.leaf)).collect();
+        let filter: Vec<Option<usize>> = source
+            .filter
+            .iter()
+            .map(|comparison| found(&comparison.column).map(|field| field.leaf))
+            .collect();
         let mut made = BTreeSet::new();
         for field in &mut fields {
             let leaf = &tree.leaves[field.leaf];
@@ -193,7 +182,7 @@ impl Layout {
             return Err(FileFault::column(&leaf.name, reason));
         }
         for field in &fields {
-            tree.leaves[field.leaf].has_nan = query.nan.contains(&*field.name);
+            tree.leaves[field.leaf].has_nan = source.missing.get(&*field.name) == Some(&WhenMissing::Nan);
         }
         // Only the needed columns are kept.
         let columns = fields.iter().flat_map(|field| [Some(field.leaf), field.path]).flatten();

@@ -8,15 +8,17 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, RAISE_BUFFER, RangedObject, shown};
 use penstock_types::data_set::DataFields;
+use penstock_types::spec::ParquetSource;
 use tokio::task::spawn_blocking;
 
-use super::columns::{Lacking, Layout, Leaf, Query};
+use super::columns::{Lacking, Layout, Leaf};
 use super::fault::{FileFault, escaped};
 use super::filter;
 use super::footer::{self, RowGroup, TAIL};
 use super::groups::{File, Group};
 use super::schema::{self, Node};
-use crate::damage::Damage;
+use crate::access::Access;
+use crate::shards::Shards;
 
 /// Bytes at the end of a file that are read first; most footers are shorter.
 const TAIL_BYTES: u64 = 64 << 10;
@@ -47,22 +49,19 @@ struct Parsed {
     fields: DataFields,
 }
 
-/// Reads the footers of all files, and unites their columns by name. What is kept of them may take `most_bytes`. Row groups in which no row can meet the comparisons have
-/// no rows.
+/// Reads the footers of all files, and unites their columns by name. What is kept of them may take an eighth of the memory. Row groups in
+/// which no row can meet the comparisons have no rows.
 pub(super) async fn open(
-    store: &BoundedStore,
-    keys: Vec<Arc<str>>,
-    query: Query,
-    damage: &Damage,
-    most_bytes: u64,
+    source: &Arc<ParquetSource>,
+    Access { store, damage, most_bytes }: &Access,
 ) -> Result<Opened, SourceFault> {
-    let (query, layouts, most_footer) =
-        (Arc::new(query), Arc::new(Layouts::default()), MAX_FOOTER.min(most_bytes / 2).max(TAIL_BYTES));
+    let keys = Shards::of(&**source, &damage.notes).keys(store).await?;
+    let (layouts, most_bytes) = (Arc::new(Layouts::default()), most_bytes / 8);
+    let most_footer = MAX_FOOTER.min(most_bytes / 2).max(TAIL_BYTES);
     let opens = stream::iter(keys).map(|key: Arc<str>| {
-        let (store, query, layouts) = (store.clone(), query.clone(), layouts.clone());
+        let (source, layouts) = (source.clone(), layouts.clone());
         async move {
-            let open = open_file(&store, &key, query, layouts, most_footer).await;
-            match open {
+            match open_file(store, &key, source, layouts, most_footer).await {
                 Ok(opened) => Ok(Some(opened)),
                 Err(fault) => damage.part(&key, None, fault).map(|()| None),
             }
@@ -158,7 +157,7 @@ impl Meanings {
 async fn open_file(
     store: &BoundedStore,
     key: &Arc<str>,
-    query: Arc<Query>,
+    source: Arc<ParquetSource>,
     layouts: Arc<Layouts>,
     most_footer: u64,
 ) -> Result<(File, Vec<Group>, DataFields), SourceFault> {
@@ -169,7 +168,7 @@ async fn open_file(
     };
     let footer = footer_of(&object, most_footer).await?.map_err(fault)?;
     let end = object.size() - TAIL - footer.len() as u64;
-    let parse = spawn_blocking(move || parse(&footer, end, &query, &layouts));
+    let parse = spawn_blocking(move || parse(&footer, end, &source, &layouts));
     let parsed = parse
         .await
         .map_err(|error| SourceFault::new("reading a footer was interrupted", Some(error.into())))?;
@@ -200,8 +199,8 @@ async fn footer_of(object: &RangedObject, most: u64) -> Result<Result<Bytes, Fil
     Ok(Ok(tail.slice(..length as usize)))
 }
 
-fn parse(footer: &Bytes, end: u64, query: &Query, layouts: &Layouts) -> Result<Parsed, FileFault> {
-    let layout = layout(schema::read(footer)?, query, layouts)?;
+fn parse(footer: &Bytes, end: u64, source: &ParquetSource, layouts: &Layouts) -> Result<Parsed, FileFault> {
+    let layout = layout(schema::read(footer)?, source, layouts)?;
     let wanted: Vec<(usize, bool)> = layout
         .leaves
         .iter()
@@ -220,7 +219,7 @@ fn parse(footer: &Bytes, end: u64, query: &Query, layouts: &Layouts) -> Result<P
             for (sum, statistics) in nulls.iter_mut().zip(&read.statistics) {
                 *sum = sum.zip(statistics.nulls).map(|(sum, more)| sum.saturating_add(more));
             }
-            let group = group(&layout, query, &read, number, first_row)?;
+            let group = group(&layout, source, &read, number, first_row)?;
             first_row = first_row
                 .checked_add(read.rows)
                 .ok_or_else(|| FileFault::damaged("it has more rows than a number can state"))?;
@@ -233,13 +232,13 @@ fn parse(footer: &Bytes, end: u64, query: &Query, layouts: &Layouts) -> Result<P
 }
 
 /// The columns of a file with this schema.
-fn layout(schema: Vec<Node>, query: &Query, layouts: &Layouts) -> Result<Arc<Layout>, FileFault> {
+fn layout(schema: Vec<Node>, source: &ParquetSource, layouts: &Layouts) -> Result<Arc<Layout>, FileFault> {
     let known = || layouts.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, layout)) = known().iter().find(|(known, _)| *known == schema) {
         return Ok(layout.clone());
     }
-    let layout = Arc::new(Layout::new(&schema, query)?);
-    for (comparison, leaf) in query.filter.iter().zip(&layout.filter) {
+    let layout = Arc::new(Layout::new(&schema, source)?);
+    for (comparison, leaf) in source.filter.iter().zip(&layout.filter) {
         if let Some(leaf) = leaf {
             filter::check(comparison, &layout.leaves[*leaf])?;
         }
@@ -253,7 +252,7 @@ fn layout(schema: Vec<Node>, query: &Query, layouts: &Layouts) -> Result<Arc<Lay
 
 fn group(
     layout: &Layout,
-    query: &Query,
+    source: &ParquetSource,
     read: &RowGroup,
     number: usize,
     first_row: u64,
@@ -266,7 +265,7 @@ fn group(
             return Err(FileFault::column(&leaf.name, reason));
         }
     }
-    let mut comparisons = query.filter.iter().zip(&layout.filter);
+    let mut comparisons = source.filter.iter().zip(&layout.filter);
     let may_match = comparisons.all(|(comparison, &leaf)| {
         // A row without the column has a null, which meets no comparison.
         leaf.is_some_and(|leaf| {

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Write};
-use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -13,20 +12,23 @@ use penstock_engine::item::{Field, Origin, Sample, Value};
 use penstock_engine::numbered::{Numbered, ReadFault, ReadSamples};
 use penstock_engine::ports::{Fault, SourceFault};
 use penstock_engine::share::Share;
-use penstock_storage::{BoundedStore, RAISE_BUFFER};
+use penstock_storage::RAISE_BUFFER;
 use penstock_types::data_set::DataFields;
 use penstock_types::left_out::LeftOutReason;
 use penstock_types::plan::LEAST_SAMPLE_BYTES;
 use penstock_types::resume::Hash;
 use penstock_types::run::FailureClass;
+use penstock_types::spec::ParquetSource;
 use tracing::warn;
 
 use super::cache::{Cache, InUse, Limits};
-use super::columns::{FieldPlan, Query};
+use super::columns::FieldPlan;
 use super::decode::{Column, RowFault};
 use super::fault::FileFault;
 use super::filter::{self, Selected};
 use super::groups::{Columns, File, Group, Reader};
+use super::open::Opened;
+use crate::access::Access;
 use crate::damage::Damage;
 use crate::in_order::Made;
 use crate::shards::{digest, with_version};
@@ -63,13 +65,6 @@ pub(super) struct Rows {
 /// Reason for a file that is named, and not contained.
 const PATH: &str = "has the path of a file instead of its bytes; write the data set with its files, as `push_to_hub` of `datasets` does";
 
-/// Order in which rows are read, by which the memory for row groups is bounded.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ReadOrder {
-    pub(super) shuffle: bool,
-    pub(super) window: Option<NonZeroU32>,
-}
-
 /// A row that is read.
 struct Member {
     /// Number of its sample.
@@ -95,16 +90,14 @@ impl AsRef<[u8]> for Shared {
 }
 
 impl Rows {
-    /// Finds the rows that meet the comparisons of the query, by one pass over their columns. `most_bytes` bounds the row groups in
-    /// memory and the marks of selected rows, which take an eighth of it at most.
+    /// Finds the rows that meet the comparisons of the source, by one pass over their columns. The row groups in memory take half of what
+    /// may be kept, and the marks of selected rows an eighth of that half.
     pub(super) async fn new(
-        store: BoundedStore,
-        (files, mut groups, fields): (Vec<File>, Vec<Group>, DataFields),
-        query: &Query,
-        order: ReadOrder,
-        damage: Damage,
-        most_bytes: u64,
+        source: &ParquetSource,
+        Access { store, damage, most_bytes }: Access,
+        Opened { files, mut groups, fields }: Opened,
     ) -> Result<Self, SourceFault> {
+        let most_bytes = most_bytes / 2;
         let (reader, cache) =
             (Reader::new(store), Cache::new(Limits { all: most_bytes, shared: 0, unused: most_bytes }));
         let layout = |group: &Group| &*files[group.file as usize].layout;
@@ -118,9 +111,9 @@ impl Rows {
             most_needed = most_needed.max(needed);
             check_size(|| group.named(&files[group.file as usize], reader.store()), needed, most_bytes)?;
         }
-        if !query.filter.is_empty() {
+        if !source.filter.is_empty() {
             let all: u64 = groups.iter().map(|group| group.rows).sum();
-            let lost = select(&reader, &cache, &files, &mut groups, query, &damage, most_bytes / 8).await?;
+            let lost = select(&reader, &cache, &files, &mut groups, source, &damage, most_bytes / 8).await?;
             let taken: u64 = groups.iter().map(|group| group.count).sum();
             damage.notes.leave_out(LeftOutReason::Where, all - taken - lost, []);
         }
@@ -129,7 +122,7 @@ impl Rows {
             .filter(|group| group.count > 0)
             .map(|group| group.decoded_bytes(layout(group), |leaf| layout(group).is_read(leaf)))
             .collect();
-        let limits = match limits(&used, order, most_bytes, most_needed)? {
+        let limits = match limits(&used, source, most_bytes, most_needed)? {
             // Samples that share memory could keep a row group that has grown from being read.
             limits if may_grow => Limits { all: most_bytes, shared: 0, ..limits },
             limits => limits,
@@ -268,7 +261,7 @@ async fn select(
     cache: &Cache<Columns>,
     files: &[File],
     groups: &mut [Group],
-    query: &Query,
+    source: &ParquetSource,
     damage: &Damage,
     most_bytes: u64,
 ) -> Result<u64, SourceFault> {
@@ -298,7 +291,7 @@ async fn select(
                     return Ok((number, None));
                 }
             };
-            let compared: Vec<_> = query
+            let compared: Vec<_> = source
                 .filter
                 .iter()
                 .zip(&file.layout.filter)
@@ -362,12 +355,12 @@ fn check_size(named: impl FnOnce() -> String, needed: u64, most_bytes: u64) -> R
 }
 
 /// Memory for row groups of these sizes, of which a part stays in memory. Reading one of them takes up to `needed` bytes.
-fn limits(used: &[u64], order: ReadOrder, most_bytes: u64, needed: u64) -> Result<Limits, SourceFault> {
+fn limits(used: &[u64], source: &ParquetSource, most_bytes: u64, needed: u64) -> Result<Limits, SourceFault> {
     let mut sizes = used.to_vec();
     sizes.sort_unstable_by(|one, other| other.cmp(one));
     let sum = |count: usize| sizes.iter().take(count).fold(0, |sum: u64, size| sum.saturating_add(*size));
-    let window = order.window.map_or(usize::MAX, |window| window.get() as usize);
-    if !order.shuffle {
+    let window = source.window.map_or(usize::MAX, |window| window.get() as usize);
+    if !source.shuffle {
         let all = most_bytes.min(IN_ORDER.max(2 * sum(2)));
         // A row group can be read whatever samples share.
         let shared = (all / 4 * 3).min(all.saturating_sub(needed));

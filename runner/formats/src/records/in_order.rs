@@ -19,6 +19,7 @@ use super::format::RecordFormat;
 use super::numbered::{RECORD_CURES, learn_line, table_fields};
 use super::part::{Part, Raw, interrupted, parse};
 use super::split::{LongRecords, Splitter};
+use crate::access::Access;
 use crate::damage::Damage;
 use crate::in_order::{Done, InOrder, Pass, ShardStream, Unvisited};
 use crate::sequence::Sequence;
@@ -51,9 +52,9 @@ impl RecordSource {
         settings: TraversalSettings,
         typing: Typing,
     ) -> Self {
-        let damage = format.damage.clone();
+        let access = Access { store, damage: format.damage.clone(), most_bytes: u64::MAX };
         let format = StreamedFormat { format: Arc::new(format), long: LongRecords::within(u64::MAX) };
-        Self::of(store, objects, format, settings, ahead_bytes(u64::MAX)).with(typing, damage)
+        Self::of(access, objects, typing, settings, format).within(u64::MAX)
     }
 
     /// Limits the blocks that are read ahead to a quarter of `bytes`, the source's part of the run's budget.

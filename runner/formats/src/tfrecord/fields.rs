@@ -8,6 +8,7 @@ use bytes::Bytes;
 use penstock_engine::item::{Dtype, Sample, Tensor, Value};
 use penstock_types::data_set::{DataField, DataFields, FieldType, Learner, TypeFault};
 use penstock_types::plan::BYTES_FIELD;
+use penstock_types::spec::{RecordDecoding, TfrecordSource};
 
 use super::example::{Feature, Reader};
 use crate::lists::{check_name, offsets, offsets_field, offsets_name};
@@ -15,36 +16,45 @@ use crate::select::Selection;
 use crate::value;
 
 /// Decoding of records.
-#[derive(Clone, Debug)]
-pub enum RecordFields {
-    /// A record is one field, `bytes`.
-    Bytes,
-    /// A record is a `tf.train.Example`.
-    Example {
-        /// Features that become fields.
-        selection: Selection,
-        /// Feature that becomes the key. It is no field then, unless the selection names it.
-        key: Option<String>,
-        /// Features of bytes that become texts.
-        texts: BTreeSet<String>,
-        /// Numeric features with one value.
-        scalars: BTreeSet<String>,
-        /// Features whose values are lists: of numbers, of blobs, or of texts.
-        lists: BTreeSet<String>,
-    },
+#[derive(Debug)]
+pub struct RecordFields {
+    decode: RecordDecoding,
+    /// Features that become fields.
+    selection: Selection,
+    /// Feature that becomes the key. It is no field then, unless the selection names it.
+    key: Option<String>,
+    /// Features of bytes that become texts.
+    texts: BTreeSet<String>,
+    /// Numeric features with one value.
+    scalars: BTreeSet<String>,
+    /// Features whose values are lists: of numbers, of blobs, or of texts.
+    lists: BTreeSet<String>,
 }
 
 impl RecordFields {
+    /// Decoding as the document wants it.
+    pub fn of(source: &TfrecordSource) -> Self {
+        let names = |names: &[String]| names.iter().cloned().collect();
+        Self {
+            decode: source.decode,
+            selection: Selection::new(&source.fields),
+            key: source.sample_key.clone(),
+            texts: names(&source.texts),
+            scalars: names(&source.scalars),
+            lists: names(&source.lists),
+        }
+    }
+
     /// Adds the fields of a record, which may take `most_bytes`. Returns true if it has lists of features, which are not read. The error
     /// is the end of a sentence about the record.
     pub fn add(&self, sample: &mut Sample, record: &Bytes, most_bytes: u64) -> Result<bool, String> {
-        let Self::Example { selection, key, texts, scalars, lists } = self else {
+        let Self { decode, key, texts, scalars, lists, .. } = self;
+        if *decode == RecordDecoding::Bytes {
             sample.set(Arc::<str>::from(BYTES_FIELD), Value::Blob(record.clone()));
             return Ok(false);
-        };
+        }
         let is_key = |name: &str| key.as_deref() == Some(name);
-        let field_of =
-            |name: &str| selection.name_of(name).filter(|_| !is_key(name) || selection.is_named(name));
+        let field_of = |name: &str| self.field_of(name);
         let mut reader = Reader::new(record, most_bytes);
         let features = reader.features(|name| is_key(name) || field_of(name).is_some());
         let mut has_key = key.is_none();
@@ -87,21 +97,23 @@ impl RecordFields {
             _ => Ok(reader.has_sequences),
         }
     }
-}
 
-impl RecordFields {
+    /// Field that a feature becomes.
+    fn field_of(&self, name: &str) -> Option<Arc<str>> {
+        let is_key = self.key.as_deref() == Some(name);
+        self.selection.name_of(name).filter(|_| !is_key || self.selection.is_named(name))
+    }
+
     /// Fields of the samples, by the types of the features of all records.
     pub(super) fn types(&self, features: Option<&DataFields>) -> Option<DataFields> {
-        let Self::Example { selection, key, texts, scalars, lists } = self else {
+        let Self { decode, texts, scalars, lists, .. } = self;
+        if *decode == RecordDecoding::Bytes {
             let field = DataField { name: BYTES_FIELD.into(), kind: FieldType::Bytes, optional: Some(false) };
             return Some(DataFields::of(vec![field]));
-        };
+        }
         let mut fields = DataFields { fields: Vec::new(), ..features?.clone() };
         for DataField { name, kind, optional } in &features?.fields {
-            let is_key = key.as_deref() == Some(&**name);
-            let Some(field) = selection.name_of(name).filter(|_| !is_key || selection.is_named(name)) else {
-                continue;
-            };
+            let Some(field) = self.field_of(name) else { continue };
             let mut optional = *optional;
             let is_list = lists.contains(&**name);
             if is_list && *kind == FieldType::Bytes && optional == Some(true) {
@@ -225,7 +237,8 @@ mod tests {
 
     #[test]
     fn a_single_number_is_optional_if_other_records_have_lists() {
-        let fields = RecordFields::Example {
+        let fields = RecordFields {
+            decode: RecordDecoding::Example,
             selection: Selection::default(),
             key: None,
             texts: BTreeSet::new(),

@@ -10,17 +10,19 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, pending};
 use futures::stream::BoxStream;
 use penstock_engine::ports::{Produced, Source};
-use penstock_formats::tar::tar_stream;
-use penstock_formats::{RecordSource, Selection, Shards};
+use penstock_engine::typed::Typing;
+use penstock_formats::{RecordSource, tar};
 use penstock_s3_server::{Fault, Server, Settings, Trouble};
 use penstock_storage::{
     BoundedStore, IfThere, Keys, MemoryStore, S3Credentials, S3Settings, S3Store, Store, StoreError, Version,
 };
 use penstock_types::config::SecretText;
 use penstock_types::traversal::TraversalSettings;
+use serde_json::json;
 use tokio::task::yield_now;
 
 use crate::records::{drain, lines};
+use crate::{access, written};
 
 const KEY: &str = "lines.ndjson";
 const BLOCK: u64 = 1 << 20;
@@ -204,9 +206,9 @@ async fn the_next_shard_is_read_while_the_rest_of_the_one_before_is_on_its_way()
     for key in &shards {
         store.put(Arc::clone(key), archive(key, 4)).await.unwrap();
     }
-    let shards = Shards::Keys(shards.to_vec());
-    let selection = Selection::default();
-    let mut source = tar_stream(store, shards, selection, TraversalSettings::IN_ORDER, u64::MAX);
+    let source = written(json!({ "shards": "{a,b,c}" }));
+    let mut source =
+        tar::stream(&source, access(&store, u64::MAX), Typing::default(), TraversalSettings::IN_ORDER);
     let drained = async { while source.next().await.unwrap().is_some() {} };
     let waits = async {
         for _ in 0..10_000 {

@@ -8,13 +8,13 @@ use penstock_engine::notes::Notes;
 use penstock_engine::numbered::NumberedSource;
 use penstock_engine::ports::Source;
 use penstock_engine::typed::Typing;
-use penstock_formats::tar::{tar_samples, tar_stream};
-use penstock_formats::{Damage, IndexKind, SampleIndex, Selection, ShardStream, Shards, expand};
+use penstock_formats::{Access, Damage, IndexKind, SampleIndex, ShardStream, Shards, expand, tar};
 use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore};
 use penstock_types::spec::OnDamage;
 use penstock_types::traversal::{Shard, TraversalSettings, Uneven};
+use serde_json::json;
 
-use crate::{COMPRESSORS, data, drain, gzip, store_of};
+use crate::{COMPRESSORS, access, data, drain, gzip, store_of, with, written};
 
 const MOST: u64 = 1 << 20;
 const IN_ORDER: TraversalSettings = TraversalSettings::IN_ORDER;
@@ -87,7 +87,13 @@ fn shown(samples: &[Sample]) -> Vec<String> {
 }
 
 fn stream(store: &BoundedStore, pattern: &str, settings: TraversalSettings) -> ShardStream {
-    tar_stream(store.clone(), Shards::Keys(expand(pattern).unwrap()), Selection::default(), settings, MOST)
+    tar::stream(&written(json!({ "shards": pattern })), access(store, MOST), Typing::default(), settings)
+}
+
+/// The same in order, with this handling of damage.
+fn handled(store: &BoundedStore, pattern: &str, damage: Damage) -> ShardStream {
+    let access = Access { damage, ..access(store, MOST) };
+    tar::stream(&written(json!({ "shards": pattern })), access, Typing::default(), IN_ORDER)
 }
 
 /// Samples of an archive in order and by an index, which are the same, and what is left out, or the fault.
@@ -95,8 +101,7 @@ async fn read(bytes: Vec<u8>) -> Result<(Vec<String>, Vec<String>), String> {
     let store = store_of(&[("a.tar", bytes)]).await;
     let notes = Notes::default();
     let damage = Damage { notes: notes.clone(), ..Damage::default() };
-    let source = stream(&store, "a.tar", IN_ORDER).with(Typing::default(), damage.clone());
-    let (streamed, _, fault) = drain(Box::new(source)).await;
+    let (streamed, _, fault) = drain(Box::new(handled(&store, "a.tar", damage))).await;
     let shards = Shards::Keys(expand("a.tar").unwrap());
     let index = SampleIndex::build(IndexKind::Tar, &store, &shards, &Damage::default(), |_, _| {}).await;
     if let Some(fault) = fault {
@@ -104,7 +109,7 @@ async fn read(bytes: Vec<u8>) -> Result<(Vec<String>, Vec<String>), String> {
         return Err(fault);
     }
     store.put(Arc::from("index"), index.unwrap().to_bytes().into()).await.unwrap();
-    let open = tar_samples(store.clone(), "index", Selection::default(), Damage::default(), MOST);
+    let open = tar::open(&written(json!({ "index": "index" })), access(&store, MOST));
     let (indexed, _, fault) = drain(Box::new(NumberedSource::new(open, IN_ORDER, MOST))).await;
     assert_eq!((fault, &indexed), (None, &streamed));
     let left_out = notes.left_out();
@@ -320,8 +325,8 @@ async fn compressed_archives_have_the_samples_of_plain_ones() {
             let (samples, _, fault) = drain(Box::new(stream(&store, key, IN_ORDER))).await;
             assert_eq!((fault, &samples), (None, &expected), "{name}");
         }
-        let source = stream(&store, "{0.tar,1.t}", IN_ORDER)
-            .with(Typing::default(), Damage { notes: notes.clone(), ..Damage::default() });
+        let damage = Damage { notes: notes.clone(), ..Damage::default() };
+        let source = handled(&store, "{0.tar,1.t}", damage);
         assert_eq!(drain(Box::new(source)).await.0.len(), 2 * expected.len());
         assert_eq!((notes.left_out().len(), notes.warnings("s").len()), (0, 0));
         // Ranks share the samples of several shards.
@@ -386,7 +391,7 @@ async fn compressed_archives_that_are_cut_keep_the_samples_before_the_cut() {
             assert!(fault.contains(&format!("ends within its {name} data: is it truncated?")), "{fault}");
             let damage = Damage { policy: OnDamage::Skip, ..Damage::default() };
             let notes = damage.notes.clone();
-            let source = stream(&store, "{a,b}.tar", IN_ORDER).with(Typing::default(), damage);
+            let source = handled(&store, "{a,b}.tar", damage);
             let (skipped, _, fault) = drain(Box::new(source)).await;
             assert_eq!((fault, skipped.len()), (None, samples.len() + 9), "{name} {length}");
             assert_eq!(notes.left_out().len(), 1);
@@ -416,7 +421,7 @@ async fn an_index_notices_other_names_that_only_extended_headers_have() {
             std::fs::write(folder.path().join("index"), index.to_bytes()).unwrap();
             let store =
                 BoundedStore::new(Arc::new(FolderStore::open("data", folder.path()).unwrap()), DEFAULT_READS);
-            let open = tar_samples(store, "index", Selection::default(), Damage::default(), MOST);
+            let open = tar::open(&written(json!({ "index": "index" })), access(&store, MOST));
             let (samples, _, fault) = drain(Box::new(NumberedSource::new(open, IN_ORDER, MOST))).await;
             match is_same {
                 true => assert_eq!((samples.len(), fault), (2, None)),
@@ -458,11 +463,12 @@ async fn two_files_of_one_field_are_no_sample_if_one_is_compressed() {
         let index = SampleIndex::build(IndexKind::Tar, &store, &shards, &Damage::default(), |_, _| {}).await;
         store.put(Arc::from("index"), index.unwrap().to_bytes().into()).await.unwrap();
         for chosen in [None, Some("txt.gz")] {
-            let selection =
-                || chosen.map_or_else(Selection::default, |name| Selection::new([("text", name)]));
-            let open = tar_samples(store.clone(), "index", selection(), Damage::default(), MOST);
+            let selected = chosen.map_or(json!({}), |name| json!({ "fields": { "text": name } }));
+            let source = written(with(selected.clone(), "index", "index"));
+            let open = tar::open(&source, access(&store, MOST));
             let (indexed, _, by_index) = drain(Box::new(NumberedSource::new(open, IN_ORDER, MOST))).await;
-            let streamed = tar_stream(store.clone(), shards.clone(), selection(), IN_ORDER, MOST);
+            let source = written(with(selected, "shards", "a.tar"));
+            let streamed = tar::stream(&source, access(&store, MOST), Typing::default(), IN_ORDER);
             let (streamed, _, in_order) = drain(Box::new(streamed)).await;
             for (samples, fault) in [(indexed, by_index), (streamed, in_order)] {
                 match chosen {
@@ -499,7 +505,7 @@ async fn what_follows_an_end_mark_is_warned_of() {
             let notes = Notes::default();
             let damage = Damage { notes: notes.clone(), ..Damage::default() };
             let store = store_of(&[("a.tar", bytes)]).await;
-            let source = stream(&store, "a.tar", IN_ORDER).with(Typing::default(), damage);
+            let source = handled(&store, "a.tar", damage);
             let (samples, _, fault) = drain(Box::new(source)).await;
             assert_eq!((samples.len(), fault, notes.warnings("s").len()), (1, None, warnings));
         }

@@ -8,15 +8,13 @@ use std::time::{Duration, SystemTime};
 use penstock_engine::item::Sample;
 use penstock_engine::notes::Notes;
 use penstock_engine::numbered::{NumberedSource, Open};
-use penstock_formats::tar::tar_samples;
-use penstock_formats::tfrecord::{RecordFields, tfrecord_samples};
-use penstock_formats::{Damage, IndexKind, SampleIndex, Selection, Shards, expand};
+use penstock_formats::{Access, Damage, IndexKind, SampleIndex, Shards, expand, tar, tfrecord};
 use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore};
 use penstock_types::spec::OnDamage;
 use penstock_types::traversal::TraversalSettings;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
-use crate::{data, drain, store_of};
+use crate::{access, data, drain, store_of, with, written};
 
 const MOST: u64 = 1 << 20;
 const STALE: &str = "has changed since `index` was made: make it again with `penstock index create";
@@ -65,9 +63,10 @@ async fn put_index(store: &BoundedStore, kind: IndexKind) {
 }
 
 fn open(store: &BoundedStore, kind: IndexKind, damage: Damage) -> Open {
+    let (index, access) = (json!({ "index": "index" }), Access { damage, ..access(store, MOST) });
     match kind {
-        IndexKind::Tar => tar_samples(store.clone(), "index", Selection::default(), damage, MOST),
-        IndexKind::Tfrecord => tfrecord_samples(store.clone(), "index", RecordFields::Bytes, damage, MOST),
+        IndexKind::Tar => tar::open(&written(index), access),
+        IndexKind::Tfrecord => tfrecord::open(&written(with(index, "decode", "bytes")), access),
     }
 }
 

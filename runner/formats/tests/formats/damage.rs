@@ -8,21 +8,19 @@ use penstock_engine::notes::Notes;
 use penstock_engine::numbered::{NumberedSource, Open};
 use penstock_engine::ports::{Produced, Source};
 use penstock_engine::typed::Typing;
-use penstock_formats::mds::{Columns, mds_samples};
-use penstock_formats::parquet::{Query, parquet_samples};
-use penstock_formats::tar::{tar_samples, tar_stream, tar_type};
-use penstock_formats::tfrecord::{RecordFields, tfrecord_samples, tfrecord_stream};
 use penstock_formats::{
-    Damage, IndexKind, RecordFormat, RecordSource, SampleIndex, Selection, Shards, expand, record_samples,
+    Access, Damage, IndexKind, RecordFormat, RecordSource, SampleIndex, Shards, expand, mds, parquet,
+    record_samples, tar, tfrecord,
 };
 use penstock_storage::BoundedStore;
 use penstock_types::left_out::LeftOutReason;
 use penstock_types::resume::{DataSet, StartPoint, Token};
 use penstock_types::spec::{FillValue, OnDamage, WhenMissing};
 use penstock_types::traversal::TraversalSettings;
+use serde_json::{Value as Json, json};
 
 use crate::hostile::{data_page, file};
-use crate::{data, store_of};
+use crate::{access, data, store_of, with, written};
 
 const MOST: u64 = 1 << 20;
 const IN_ORDER: TraversalSettings = TraversalSettings::IN_ORDER;
@@ -95,6 +93,15 @@ fn lost(damage: &Damage) -> (u64, Option<u64>) {
     lost.map_or((0, None), |lost| (lost.count, lost.samples))
 }
 
+/// Access to these objects, of which damage is handled so.
+fn handled(store: &BoundedStore, damage: &Damage) -> Access {
+    Access { damage: damage.clone(), ..access(store, MOST) }
+}
+
+fn indexed() -> Json {
+    json!({ "index": "all.index" })
+}
+
 fn shards(pattern: &str) -> Shards {
     Shards::Keys(expand(pattern).unwrap())
 }
@@ -125,21 +132,19 @@ fn marked(files: &[(&str, &str)]) -> Vec<u8> {
 fn typing(damage: &Damage) -> Typing {
     let fill = WhenMissing::Value(FillValue::Text("none".to_owned()));
     let missing = BTreeMap::from([("txt".to_owned(), fill)]);
-    Typing { missing, kind_of: tar_type, notes: damage.notes.clone(), ..Typing::default() }
+    Typing { missing, kind_of: tar::type_of, notes: damage.notes.clone(), ..Typing::default() }
 }
 
 /// The samples of tar shards: in order, in order by a scan, and shuffled by a scan.
 async fn three_ways(store: &BoundedStore, pattern: &str, policy: OnDamage) -> Vec<(Read, Damage)> {
     let mut found = Vec::new();
     for way in 0..3 {
-        let (damage, selection) = (handling(policy), Selection::default());
+        let (damage, source) = (handling(policy), written(json!({ "shards": pattern })));
+        let access = handled(store, &damage);
         let read = match way {
-            0 => {
-                let stream = tar_stream(store.clone(), shards(pattern), selection, IN_ORDER, MOST);
-                read(stream.with(typing(&damage), damage.clone())).await
-            }
+            0 => read(tar::stream(&source, access, typing(&damage), IN_ORDER)).await,
             _ => {
-                let samples = tar_samples(store.clone(), shards(pattern), selection, damage.clone(), MOST);
+                let samples = tar::open(&source, access);
                 let settings = if way == 1 { IN_ORDER } else { SHUFFLED };
                 numbered(typing(&damage).samples(samples), settings).await
             }
@@ -226,12 +231,12 @@ async fn an_index_remembers_that_a_shard_has_no_end_mark() {
     let cut = unmarked(&[("a.cls", "1"), ("a.txt", "one"), ("b.cls", "2")]);
     let store = store_of(&[("s.tar", cut)]).await;
     put_index(&store, IndexKind::Tar, "s.tar").await;
-    let (damage, selection) = (skip(), Selection::default());
-    let samples = tar_samples(store.clone(), "all.index", selection, damage.clone(), MOST);
+    let damage = skip();
+    let samples = tar::open(&written(indexed()), handled(&store, &damage));
     assert_eq!(numbered(samples, IN_ORDER).await.keys(), ["a"]);
     assert_eq!(lost(&damage), (1, Some(1)));
-    let only_cls = Selection::of_files([("label", "cls")]);
-    let samples = tar_samples(store.clone(), "all.index", only_cls, Damage::default(), MOST);
+    let only_cls = written(with(indexed(), "fields", json!({ "label": "cls" })));
+    let samples = tar::open(&only_cls, access(&store, MOST));
     assert_eq!(
         numbered(samples, IN_ORDER).await.keys(),
         ["a", "b"],
@@ -285,8 +290,9 @@ async fn an_object_of_no_bytes_is_damaged_in_every_form() {
             }
         }
     }
-    let stream = tfrecord_stream(store.clone(), shards("f-0"), RecordFields::Bytes, IN_ORDER, MOST);
-    let fault = read(stream.with(Typing::default(), handling(OnDamage::Fail))).await.fault;
+    let source = written(json!({ "shards": "f-0", "decode": "bytes" }));
+    let access = handled(&store, &handling(OnDamage::Fail));
+    let fault = read(tfrecord::stream(&source, access, Typing::default(), IN_ORDER)).await.fault;
     assert!(fault.contains("`f-0` in store `data`, at byte 0, is empty") && fault.ends_with(SKIP), "{fault}");
 }
 
@@ -315,7 +321,7 @@ async fn a_shard_that_has_changed_since_its_index_was_made_is_read_again() {
         let store = changed(IndexKind::Tar, ["s-0.tar", "s-1.tar"], [marked(&one), two.clone()], then).await;
         let (damage, mut digests) = (skip(), Vec::new());
         for _rank in 0..2 {
-            let samples = tar_samples(store.clone(), "all.index", Selection::default(), damage.clone(), MOST);
+            let samples = tar::open(&written(indexed()), handled(&store, &damage));
             let read = numbered(samples, IN_ORDER).await;
             assert_eq!((read.keys(), lost(&damage)), (keys.clone(), lost_of));
             digests.push(read.data);
@@ -328,7 +334,7 @@ async fn a_shard_that_has_changed_since_its_index_was_made_is_read_again() {
             ),
             "{warnings}"
         );
-        let samples = tar_samples(store, "all.index", Selection::default(), Damage::default(), MOST);
+        let samples = tar::open(&written(indexed()), access(&store, MOST));
         assert_eq!(
             numbered(samples, IN_ORDER).await.fault,
             "the shard `s-0.tar` in store `data` has changed since `all.index` was made: make it again with `penstock index create --tar`"
@@ -344,11 +350,9 @@ async fn objects_of_another_version_have_another_digest() {
     let store = store_of(&[("s-0.tar", archive("one", "two")), ("t.parquet", table.clone())]).await;
     let digests = async || {
         put_index(&store, IndexKind::Tar, "s-0.tar").await;
-        let tar =
-            tar_samples(store.clone(), "all.index", Selection::default(), handling(OnDamage::Fail), MOST);
-        let damage = handling(OnDamage::Fail);
-        let rows =
-            parquet_samples(store.clone(), shards("t.parquet"), Query::default(), false, None, damage, MOST);
+        let access = handled(&store, &handling(OnDamage::Fail));
+        let tar = tar::open(&written(indexed()), access.clone());
+        let rows = parquet::open(&written(json!({ "shards": "t.parquet" })), access);
         let mut found = Vec::new();
         for samples in [tar.await.unwrap(), rows.await.unwrap()] {
             found.push((samples.digest().unwrap(), samples.older_digest().unwrap()));
@@ -371,13 +375,13 @@ async fn records_of_a_file_that_has_changed_since_its_index_was_made_are_read_ag
     let [one, two] = names.map(|name| data(&format!("tfrecord/{name}")));
     let cut = one[..one.len() - 1].to_vec();
     let store = changed(IndexKind::Tfrecord, names, [one, two], cut).await;
-    let (damage, fields) = (skip(), RecordFields::Bytes);
+    let (damage, source) = (skip(), written(with(indexed(), "decode", "bytes")));
     let all =
         SampleIndex::read(store.get(Arc::from("all.index")).await.0.unwrap(), IndexKind::Tfrecord).unwrap();
-    let samples = tfrecord_samples(store.clone(), "all.index", fields.clone(), damage.clone(), MOST);
+    let samples = tfrecord::open(&source, handled(&store, &damage));
     let read = numbered(samples, IN_ORDER).await;
     assert_eq!((read.keys().len() as u64, lost(&damage)), (all.samples() - 1, (1, Some(1))));
-    let samples = tfrecord_samples(store, "all.index", fields, Damage::default(), MOST);
+    let samples = tfrecord::open(&source, access(&store, MOST));
     let fault = numbered(samples, IN_ORDER).await.fault;
     assert!(fault.contains("has changed since `all.index` was made"), "{fault}");
 }
@@ -392,17 +396,8 @@ async fn the_rows_of_a_damaged_page_fail_and_the_others_are_read() {
         let store = store_of(&[("q-0", damaged), ("q-1", whole(&numbers, 0))]).await;
         for shuffle in [false, true] {
             let settings = TraversalSettings { shuffle, ..SHUFFLED };
-            let samples = |damage: Damage| {
-                parquet_samples(
-                    store.clone(),
-                    shards("q-{0..1}"),
-                    Query::default(),
-                    shuffle,
-                    None,
-                    damage,
-                    MOST,
-                )
-            };
+            let source = written(json!({ "shards": "q-{0..1}", "shuffle": shuffle }));
+            let samples = |damage: Damage| parquet::open(&source, handled(&store, &damage));
             let read = numbered(samples(skip()), settings).await;
             assert_eq!((read.sorted(), read.ended.len()), (vec!["q-1#0", "q-1#1", "q-1#2"], 3));
             let first = &read.ended[0];
@@ -429,7 +424,8 @@ async fn state(source: &mut impl Source) -> Option<Arc<StartPoint>> {
 async fn a_source_without_an_index_notices_that_records_have_changed() {
     let one = [("a.cls", "1"), ("b.cls", "2")];
     let store = store_of(&[("s-0.tar", marked(&one)), ("s-1.tar", marked(&[("c.cls", "3")]))]).await;
-    let stream = || tar_stream(store.clone(), shards("s-{0..1}.tar"), Selection::default(), IN_ORDER, MOST);
+    let source = written(json!({ "shards": "s-{0..1}.tar" }));
+    let stream = || tar::stream(&source, access(&store, MOST), Typing::default(), IN_ORDER);
     let start = state(&mut stream()).await;
     assert_eq!(read(stream().from(start.clone())).await.keys(), ["a", "b", "c"]);
     store.put(Arc::from("s-0.tar"), marked(&[one[1], one[0]]).into()).await.unwrap();
@@ -445,7 +441,7 @@ async fn mds_notices_that_records_have_changed() {
     let (index, mut shard) = (data("mds/all/index.json"), data("mds/all/shard.00000.mds"));
     let store = store_of(&[("index.json", index), ("shard.00000.mds", shard.clone())]).await;
     let source = || {
-        let samples = mds_samples(store.clone(), "", Columns::default(), skip(), MOST);
+        let samples = mds::open(&written(json!({})), handled(&store, &skip()));
         NumberedSource::new(samples, IN_ORDER, MOST)
     };
     let start = state(&mut source()).await;

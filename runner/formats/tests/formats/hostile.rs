@@ -5,13 +5,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use penstock_engine::numbered::{Numbered, ReadFault};
 use penstock_engine::share::Share;
-use penstock_formats::Damage;
-use penstock_formats::Shards;
-use penstock_formats::parquet::{Query, parquet_samples};
+use penstock_formats::parquet;
 use penstock_types::spec::{ComparedValue, Comparison, Operator};
+use serde_json::{Value as Json, json};
 
 use crate::mds::BROTLI_BOMB;
-use crate::{data, store_of, zstd};
+use crate::{access, data, store_of, with, written, zstd};
 
 const MOST: u64 = 1 << 20;
 
@@ -154,11 +153,10 @@ fn with_footer(pages: Vec<u8>, fields: Vec<(u8, Thrift)>) -> Vec<u8> {
 }
 
 /// Samples before the first fault, and the fault.
-async fn read(file: Vec<u8>, query: Query) -> (usize, Option<String>) {
-    let files = Shards::Keys(vec![Arc::from("a.parquet")]);
+async fn read(file: Vec<u8>, query: Json) -> (usize, Option<String>) {
     let store = store_of(&[("a.parquet", file)]).await;
     let samples: Arc<dyn Numbered> =
-        match parquet_samples(store, files, query, false, None, Damage::default(), MOST).await {
+        match parquet::open(&written(with(query, "shards", "a.parquet")), access(&store, MOST)).await {
             Ok(samples) => samples,
             Err(fault) => return (0, Some(fault.to_string())),
         };
@@ -175,7 +173,7 @@ async fn a_file_of_our_own_is_read() {
     let content: Vec<u8> = (0..4_i32).flat_map(i32::to_le_bytes).collect();
     let size = content.len() as i64;
     let good = file(1, 0, data_page(size, 4, 0, &content), [4, 4, size]);
-    assert_eq!(read(good, Query::default()).await, (4, None));
+    assert_eq!(read(good, json!({})).await, (4, None));
 }
 
 #[tokio::test]
@@ -252,7 +250,7 @@ async fn sizes_and_counts_that_are_lies_are_refused_before_memory_is_taken() {
     ];
     let mut faults = Vec::new();
     for (name, file) in cases {
-        let (samples, fault) = read(file, Query::default()).await;
+        let (samples, fault) = read(file, json!({})).await;
         faults.push(format!("{name}: {samples} samples, {}", fault.unwrap_or_default()));
     }
     insta::assert_snapshot!(faults.join("\n"));
@@ -262,7 +260,7 @@ async fn sizes_and_counts_that_are_lies_are_refused_before_memory_is_taken() {
 async fn a_file_that_is_cut_off_at_any_byte_is_refused() {
     let whole = data("parquet/v2-snappy.parquet");
     for length in 0..whole.len() {
-        let (samples, fault) = read(whole[..length].to_vec(), Query::default()).await;
+        let (samples, fault) = read(whole[..length].to_vec(), json!({})).await;
         assert!(samples == 0 && fault.is_some(), "{length} bytes: {samples} samples");
     }
 }
@@ -296,8 +294,7 @@ async fn changed_bytes_give_samples_or_a_reason() {
                 changed[at] ^= 1 << (random() % 8);
             }
             let is_compared = round % 4 == 0 && name != "types" && name != "lists" && name != "structs";
-            let query =
-                Query { filter: if is_compared { filter.clone() } else { Vec::new() }, ..Query::default() };
+            let query = if is_compared { json!({ "where": filter }) } else { json!({}) };
             faults += usize::from(read(changed, query).await.1.is_some());
         }
     }
@@ -307,9 +304,9 @@ async fn changed_bytes_give_samples_or_a_reason() {
 #[tokio::test]
 async fn bytes_without_a_meaning_are_no_file() {
     for file in [Vec::new(), b"PAR1".to_vec(), b"PAR1PAR1PAR1".to_vec(), vec![0; 5000]] {
-        assert!(read(file, Query::default()).await.1.is_some());
+        assert!(read(file, json!({})).await.1.is_some());
     }
     let file = Bytes::from_static(b"PAR1\0\0\0\0PARE");
-    let fault = read(file.to_vec(), Query::default()).await.1.unwrap();
+    let fault = read(file.to_vec(), json!({})).await.1.unwrap();
     assert_eq!(fault, "`a.parquet` in store `data` is an encrypted Parquet file; decrypt it first");
 }

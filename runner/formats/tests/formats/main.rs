@@ -24,8 +24,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use penstock_engine::item::Sample;
 use penstock_engine::ports::{Produced, Source};
+use penstock_formats::{Access, Damage};
 use penstock_storage::{BoundedStore, DEFAULT_READS, MemoryStore, Store, Wanted};
 use penstock_types::spec::Suffix;
+use serde::de::DeserializeOwned;
+use serde_json::Value as Json;
 
 /// A store named `data` that holds these objects.
 async fn store_of(objects: &[(&str, Vec<u8>)]) -> BoundedStore {
@@ -34,6 +37,22 @@ async fn store_of(objects: &[(&str, Vec<u8>)]) -> BoundedStore {
         store.put(Arc::from(*key), Bytes::from(content.clone())).await.unwrap();
     }
     BoundedStore::new(Arc::new(store), DEFAULT_READS)
+}
+
+/// A source with these settings in the store `data`, as a document has it.
+fn written<T: DeserializeOwned>(mut settings: Json) -> T {
+    settings["store"] = "data".into();
+    serde_json::from_value(settings).unwrap()
+}
+
+/// These settings with another one.
+fn with(mut settings: Json, name: &str, value: impl Into<Json>) -> Json {
+    settings[name] = value.into();
+    settings
+}
+
+fn access(store: &BoundedStore, most_bytes: u64) -> Access {
+    Access { store: store.clone(), damage: Damage::default(), most_bytes }
 }
 
 /// Name of a compression, and the function that compresses an object.

@@ -8,16 +8,14 @@ use std::sync::Arc;
 use penstock_engine::item::{Sample, Value};
 use penstock_engine::numbered::NumberedSource;
 use penstock_engine::ports::Source;
-use penstock_formats::Damage;
-use penstock_formats::Selection;
-use penstock_formats::mds::{Columns, mds_samples};
+use penstock_formats::mds;
 use penstock_storage::BoundedStore;
 use penstock_types::traversal::TraversalSettings;
 use proptest::prelude::*;
 use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-use crate::{data, drain, store_of};
+use crate::{access, data, drain, store_of, with, written};
 
 const MOST: u64 = 1 << 20;
 const IN_ORDER: TraversalSettings = TraversalSettings::IN_ORDER;
@@ -50,25 +48,17 @@ async fn store(objects: &[(String, Vec<u8>)]) -> BoundedStore {
     store_of(&objects.iter().map(|(key, content)| (key.as_str(), content.clone())).collect::<Vec<_>>()).await
 }
 
-fn source(
-    store: &BoundedStore,
-    prefix: &str,
-    columns: Columns,
-    settings: TraversalSettings,
-) -> Box<dyn Source> {
-    Box::new(NumberedSource::new(
-        mds_samples(store.clone(), prefix, columns, Damage::default(), MOST),
-        settings,
-        MOST,
-    ))
+fn source(store: &BoundedStore, prefix: &str, columns: Json, settings: TraversalSettings) -> Box<dyn Source> {
+    let open = mds::open(&written(with(columns, "prefix", prefix)), access(store, MOST));
+    Box::new(NumberedSource::new(open, settings, MOST))
 }
 
-fn columns(fields: &[(&str, &str)], key: Option<&str>) -> Columns {
-    Columns { selection: Selection::new(fields.iter().copied()), key: key.map(str::to_owned) }
+fn columns(fields: &[(&str, &str)], key: Option<&str>) -> Json {
+    json!({ "fields": fields.iter().copied().collect::<BTreeMap<_, _>>(), "sample_key": key })
 }
 
 /// Samples of a data set, or its fault after the number of samples before it.
-async fn read(objects: &[(String, Vec<u8>)], name: &str, columns: Columns) -> (Vec<Sample>, Option<String>) {
+async fn read(objects: &[(String, Vec<u8>)], name: &str, columns: Json) -> (Vec<Sample>, Option<String>) {
     let (samples, _, fault) = drain(source(&store(objects).await, name, columns, IN_ORDER)).await;
     (samples, fault)
 }
@@ -91,7 +81,7 @@ fn assert_same_value(value: &Value, expected: &Json, place: &str) {
 async fn shards_are_read_as_mosaicml_streaming_reads_them() {
     for name in ["all", "plain", "zstd", "gz", "br", "bz2", "snappy", "lists"] {
         for prefix in [name.to_owned(), format!("{name}/")] {
-            let (samples, fault) = read(&objects(name), &prefix, Columns::default()).await;
+            let (samples, fault) = read(&objects(name), &prefix, json!({})).await;
             assert_eq!(fault, None);
             let expected = expected(name);
             assert_eq!(samples.len(), expected.len());
@@ -155,7 +145,7 @@ async fn data_sets_that_are_not_read_state_the_reason() {
         index.1 = serde_json::to_vec(&json).unwrap();
         objects
     };
-    let all = Columns::default;
+    let all = || json!({});
     let mut hashed = objects("zstd");
     let shard = hashed.iter_mut().find(|(key, _)| key.contains("00001")).unwrap();
     let middle = shard.1.len() / 2;
@@ -276,7 +266,7 @@ async fn shards_that_are_larger_than_the_index_says_are_refused_before_they_take
             });
             let index = serde_json::to_vec(&json!({ "version": 2, "shards": [shard] })).unwrap();
             let objects = [("index.json".to_owned(), index), (zip, bomb.clone())];
-            let (samples, fault) = read(&objects, "", Columns::default()).await;
+            let (samples, fault) = read(&objects, "", json!({})).await;
             let fault = fault.unwrap();
             assert!(samples.is_empty() && fault.contains(told), "{name}: {fault}");
         }
@@ -291,7 +281,7 @@ async fn one_image_beside_several_is_refused_before_the_first_sample() {
     let encodings = json["shards"][1]["column_encodings"].as_array_mut().unwrap();
     *encodings.iter_mut().find(|encoding| **encoding == "bytes").unwrap() = "list[png]".into();
     index.1 = serde_json::to_vec(&json).unwrap();
-    let (samples, fault) = read(&objects, "plain", Columns::default()).await;
+    let (samples, fault) = read(&objects, "plain", json!({})).await;
     let fault = fault.unwrap();
     let told = "is a blob in the shard `plain/shard.00000.mds`, and is a list of images in the shard `plain/shard.00001.mds`; ";
     assert!(samples.is_empty() && fault.contains(told), "{fault}");
@@ -305,7 +295,7 @@ async fn texts_beside_json_are_refused_before_the_first_sample() {
     let encodings = json["shards"][1]["column_encodings"].as_array_mut().unwrap();
     *encodings.iter_mut().find(|encoding| **encoding == "str").unwrap() = "json".into();
     index.1 = serde_json::to_vec(&json).unwrap();
-    let (samples, fault) = read(&objects, "plain", Columns::default()).await;
+    let (samples, fault) = read(&objects, "plain", json!({})).await;
     let fault = fault.unwrap();
     assert!(samples.is_empty(), "{fault}");
     let (is_text, is_json) = (
@@ -331,11 +321,11 @@ async fn damage_at_each_byte_is_a_fault_or_another_value() {
         for at in 0..whole[shard].1.len().min(2_000) {
             let mut changed = whole.clone();
             changed[shard].1[at] ^= 0x55;
-            let (samples, fault) = read(&changed, name, Columns::default()).await;
+            let (samples, fault) = read(&changed, name, json!({})).await;
             // Hashes are those of compressed shards.
             assert!(fault.is_some() || name != "gz" && samples.len() == count, "{name} {at}");
             changed[shard].1.truncate(at);
-            let (_, fault) = read(&changed, name, Columns::default()).await;
+            let (_, fault) = read(&changed, name, json!({})).await;
             assert!(fault.unwrap().contains("as the index says"), "{name} {at}");
         }
     }
@@ -353,7 +343,7 @@ proptest! {
             index.truncate(cut);
         }
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(read(&objects, "zstd", Columns::default()));
+        runtime.block_on(read(&objects, "zstd", json!({})));
     }
 
     #[test]

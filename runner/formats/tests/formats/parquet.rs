@@ -5,27 +5,26 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::Arc;
 
-use parquet::basic::Encoding;
-use parquet::column::writer::ColumnWriter;
-use parquet::data_type::{ByteArray, ByteArrayType, Int96};
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
-use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::parser::parse_message_type;
+use ::parquet::basic::Encoding;
+use ::parquet::column::writer::ColumnWriter;
+use ::parquet::data_type::{ByteArray, ByteArrayType, Int96};
+use ::parquet::file::properties::{EnabledStatistics, WriterProperties};
+use ::parquet::file::writer::SerializedFileWriter;
+use ::parquet::schema::parser::parse_message_type;
 use penstock_engine::item::{Dtype, Sample, Tensor, Value};
 use penstock_engine::numbered::NumberedSource;
 use penstock_engine::ports::{Produced, Source};
 use penstock_engine::share::Share;
 use penstock_engine::typed::Typing;
-use penstock_formats::Damage;
-use penstock_formats::parquet::{Query, parquet_samples};
-use penstock_formats::{Shards, expand};
+use penstock_formats::parquet;
 use penstock_storage::{BoundedStore, DEFAULT_READS, FolderStore};
 use penstock_types::spec::{ComparedValue, Comparison, Operator};
 use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings, Uneven};
 use proptest::prelude::*;
 use serde::Deserialize;
+use serde_json::{Value as Json, json};
 
-use crate::{data, drain, store_of, wanted};
+use crate::{access, data, drain, store_of, with, written};
 
 const MOST: u64 = 64 << 20;
 
@@ -66,22 +65,19 @@ fn store() -> BoundedStore {
     BoundedStore::new(Arc::new(FolderStore::open("data", folder).unwrap()), DEFAULT_READS)
 }
 
-fn query(columns: &[&str]) -> Query {
-    Query {
-        fields: columns.iter().map(|name| ((*name).to_owned(), (*name).to_owned())).collect(),
-        ..Query::default()
-    }
+fn query(columns: &[&str]) -> Json {
+    json!({ "columns": columns })
 }
 
 async fn read_within(
     pattern: &str,
-    query: Query,
+    query: Json,
     settings: TraversalSettings,
     most: u64,
 ) -> (Vec<Sample>, Option<String>) {
-    let files = Shards::Keys(expand(pattern).unwrap());
-    let open =
-        parquet_samples(store(), files, query, settings.shuffle, settings.window, Damage::default(), most);
+    let query = with(with(query, "shards", pattern), "shuffle", settings.shuffle);
+    let query = with(query, "window", settings.window.map(NonZeroU32::get));
+    let open = parquet::open(&written(query), access(&store(), most));
     let mut source = NumberedSource::new(open, settings, most);
     let mut samples = Vec::new();
     loop {
@@ -101,7 +97,7 @@ async fn read_within(
     }
 }
 
-async fn read(pattern: &str, query: Query, settings: TraversalSettings) -> (Vec<Sample>, Option<String>) {
+async fn read(pattern: &str, query: Json, settings: TraversalSettings) -> (Vec<Sample>, Option<String>) {
     read_within(pattern, query, settings, MOST).await
 }
 
@@ -112,8 +108,7 @@ fn row(sample: &Sample) -> Row {
 #[tokio::test]
 async fn each_file_is_read_as_pyarrow_reads_it() {
     for (name, expected) in expected() {
-        let (samples, fault) =
-            read(&format!("{name}.parquet"), Query::default(), TraversalSettings::IN_ORDER).await;
+        let (samples, fault) = read(&format!("{name}.parquet"), json!({}), TraversalSettings::IN_ORDER).await;
         assert_eq!(fault, None, "{name}");
         assert_eq!(samples.len(), expected.len(), "{name}");
         for (number, (sample, expected)) in samples.iter().zip(&expected).enumerate() {
@@ -126,8 +121,8 @@ async fn each_file_is_read_as_pyarrow_reads_it() {
 
 #[tokio::test]
 async fn files_of_a_listing_follow_each_other() {
-    let files = Shards::Listed(wanted("codec-", ".parquet"));
-    let open = parquet_samples(store(), files, query(&["number"]), false, None, Damage::default(), MOST);
+    let source = written(with(query(&["number"]), "prefix", "codec-"));
+    let open = parquet::open(&source, access(&store(), MOST));
     let (samples, _, fault) =
         drain(Box::new(NumberedSource::new(open, TraversalSettings::IN_ORDER, MOST))).await;
     assert_eq!((samples.len(), fault), (6 * 40, None));
@@ -139,7 +134,7 @@ async fn files_of_a_listing_follow_each_other() {
 
 #[tokio::test]
 async fn a_column_is_the_key_and_only_the_columns_that_are_named_are_fields() {
-    let keyed = |key: &str, columns: &[&str]| Query { key: Some(key.to_owned()), ..query(columns) };
+    let keyed = |key: &str, columns: &[&str]| with(query(columns), "sample_key", key);
     let (samples, _) = read("codec-zstd.parquet", keyed("text", &[]), TraversalSettings::IN_ORDER).await;
     assert_eq!(*samples[8].key, *"value 1value 1value 1");
     assert_eq!(samples[8].fields.iter().map(|field| &*field.name).collect::<Vec<_>>(), ["number", "list"]);
@@ -149,7 +144,7 @@ async fn a_column_is_the_key_and_only_the_columns_that_are_named_are_fields() {
     assert_eq!((&*samples[4].key, samples[4].fields.len()), (&*value.to_string(), 2));
     // The key of a row without a value is its place.
     assert_eq!((&*samples[3].key, samples[3].fields.len()), ("rows.parquet#3", 1));
-    let renamed = Query { fields: vec![("bytes".to_owned(), "image".to_owned())], ..keyed("label", &[]) };
+    let renamed = with(keyed("label", &[]), "fields", json!({ "bytes": "image" }));
     let (samples, _) = read("images.parquet", renamed, TraversalSettings::IN_ORDER).await;
     assert!(matches!(samples[1].field("bytes"), Some(Value::Blob(bytes)) if bytes.starts_with(b"\x89PNG")));
     let (samples, _) =
@@ -161,11 +156,9 @@ async fn a_column_is_the_key_and_only_the_columns_that_are_named_are_fields() {
 
 #[tokio::test]
 async fn what_cannot_be_read_is_refused_with_a_reason() {
-    let compare = |column: &str, value: ComparedValue| Query {
-        filter: vec![Comparison { column: column.to_owned(), op: Operator::Less, value }],
-        ..query(&["id"])
+    let compare = |column: &str, value: Json| {
+        with(query(&["id"]), "where", json!([{ "column": column, "op": "<", "value": value }]))
     };
-    let text = ComparedValue::Text("a".to_owned());
     let mut faults = Vec::new();
     for (pattern, query, most) in [
         ("refused-values.parquet", query(&[]), MOST),
@@ -176,25 +169,14 @@ async fn what_cannot_be_read_is_refused_with_a_reason() {
         ("refused-values.parquet", query(&["nested"]), MOST),
         ("refused-values.parquet", query(&["files"]), MOST),
         ("refused-values.parquet", query(&["absent"]), MOST),
-        (
-            "image-lists.parquet",
-            Query { fields: vec![("bytes".into(), "images".into())], ..query(&[]) },
-            MOST,
-        ),
-        (
-            "image-lists.parquet",
-            Query {
-                fields: vec![("a".into(), "images".into()), ("a.offsets".into(), "blobs".into())],
-                ..query(&[])
-            },
-            MOST,
-        ),
+        ("image-lists.parquet", json!({ "fields": { "bytes": "images" } }), MOST),
+        ("image-lists.parquet", json!({ "fields": { "a": "images", "a.offsets": "blobs" } }), MOST),
         ("refused-values.parquet", query(&["unsigned"]), MOST),
         ("rows.parquet", query(&["id", "nonsense"]), MOST),
-        ("rows.parquet", Query { key: Some("score".to_owned()), ..query(&[]) }, MOST),
-        ("rows.parquet", compare("id", text.clone()), MOST),
-        ("rows.parquet", compare("kind", ComparedValue::Int(3)), MOST),
-        ("lists.parquet", Query { fields: Vec::new(), ..compare("floats", ComparedValue::Int(3)) }, MOST),
+        ("rows.parquet", json!({ "sample_key": "score" }), MOST),
+        ("rows.parquet", compare("id", json!("a")), MOST),
+        ("rows.parquet", compare("kind", json!(3)), MOST),
+        ("lists.parquet", with(compare("floats", json!(3)), "columns", json!([])), MOST),
         ("rows.parquet", query(&[]), 8_000),
         ("expected.json", query(&[]), MOST),
         ("missing.parquet", query(&[]), MOST),
@@ -215,13 +197,13 @@ async fn a_window_that_does_not_fit_into_memory_is_refused_with_one_that_does() 
         window: NonZeroU32::new(window),
         ..TraversalSettings::IN_ORDER
     };
-    let (_, fault) = read_within("rows.parquet", Query::default(), window(3), 24_000).await;
+    let (_, fault) = read_within("rows.parquet", json!({}), window(3), 24_000).await;
     insta::assert_snapshot!(fault.unwrap());
-    let (samples, fault) = read_within("rows.parquet", Query::default(), window(2), 24_000).await;
+    let (samples, fault) = read_within("rows.parquet", json!({}), window(2), 24_000).await;
     assert_eq!((samples.len(), fault), (200, None));
     // All row groups are mixed within the same memory.
     let all = TraversalSettings { window: None, ..window(1) };
-    let (samples, fault) = read_within("rows.parquet", Query::default(), all, 16_000).await;
+    let (samples, fault) = read_within("rows.parquet", json!({}), all, 16_000).await;
     assert_eq!((samples.len(), fault), (200, None));
     assert!(samples.iter().all(|sample| sample.field("id") == Some(&Value::Int(sample.origin.index as i64))));
 }
@@ -245,9 +227,8 @@ fn blobs(groups: usize) -> Vec<u8> {
 async fn samples_that_stay_keep_no_more_row_groups_than_are_counted() {
     let most = 1 << 20;
     let store = store_of(&[("photos.parquet", blobs(100))]).await;
-    let files = Shards::Keys(vec![Arc::from("photos.parquet")]);
-    let samples =
-        parquet_samples(store, files, query(&["image"]), false, None, Damage::default(), most).await.unwrap();
+    let source = written(with(query(&["image"]), "shards", "photos.parquet"));
+    let samples = parquet::open(&source, access(&store, most)).await.unwrap();
     let mut held = Vec::new();
     for first in (0..200).step_by(8) {
         held.extend(
@@ -322,9 +303,7 @@ async fn a_list_that_a_dictionary_makes_large_fails_its_row_before_memory_is_tak
             let file = repeated(annotation, count, 10_000);
             assert!(file.len() < 30_000);
             let store = store_of(&[("a.parquet", file)]).await;
-            let files = Shards::Keys(vec![Arc::from("a.parquet")]);
-            let most = 4 << 20;
-            let open = parquet_samples(store, files, Query::default(), false, None, Damage::default(), most);
+            let open = parquet::open(&written(json!({ "shards": "a.parquet" })), access(&store, 4 << 20));
             let read = open.await.unwrap().read(0, vec![0], Share::alone(u64::MAX)).await.unwrap();
             let outcomes: Vec<_> = read.into_outcomes().collect();
             let told = format!("{:?}", outcomes[0].1);
@@ -365,19 +344,19 @@ async fn texts_that_begin_alike_are_read_however_often_they_repeat_it() {
     let all = paths.iter().map(String::len).sum::<usize>();
     assert!(file.len() * 16 < all, "{} of {all} bytes", file.len());
     let store = store_of(&[("a.parquet", file)]).await;
-    let open = |query: &Query, most: u64| {
-        let files = Shards::Keys(vec![Arc::from("a.parquet")]);
-        parquet_samples(store.clone(), files, query.clone(), true, None, Damage::default(), most)
+    let open = |query: &Json, most: u64| {
+        let query = with(with(query.clone(), "shards", "a.parquet"), "shuffle", true);
+        parquet::open(&written(query), access(&store, most))
     };
     let compared = Comparison {
         column: "path".to_owned(),
         op: Operator::AtLeast,
         value: ComparedValue::Text(paths[9_000].clone()),
     };
-    let selecting = Query { filter: vec![compared], ..Query::default() };
+    let selecting = json!({ "where": [compared] });
     // Memory for all row groups, and for little more than one.
     for most in [64 << 20, 1_700_000] {
-        for (query, expected) in [(Query::default(), &paths[..]), (selecting.clone(), &paths[9_000..])] {
+        for (query, expected) in [(json!({}), &paths[..]), (selecting.clone(), &paths[9_000..])] {
             for shuffle in [false, true] {
                 let settings = TraversalSettings { shuffle, ..TraversalSettings::IN_ORDER };
                 let source = NumberedSource::new(open(&query, most), settings, 1 << 20);
@@ -390,16 +369,14 @@ async fn texts_that_begin_alike_are_read_however_often_they_repeat_it() {
             }
         }
     }
-    let source =
-        NumberedSource::new(open(&Query::default(), 1_000_000), TraversalSettings::IN_ORDER, 1 << 20);
+    let source = NumberedSource::new(open(&json!({}), 1_000_000), TraversalSettings::IN_ORDER, 1 << 20);
     let fault = drain(Box::new(source)).await.2.unwrap();
     insta::assert_snapshot!(fault);
 }
 
-async fn read_both(one: &str, other: &str, query: Query) -> (Vec<Sample>, Option<String>) {
+async fn read_both(one: &str, other: &str, query: Json) -> (Vec<Sample>, Option<String>) {
     let store = store_of(&[("q-0.parquet", column(one)), ("q-1.parquet", column(other))]).await;
-    let open =
-        parquet_samples(store, Shards::Listed(wanted("q-", "")), query, false, None, Damage::default(), MOST);
+    let open = parquet::open(&written(with(query, "prefix", "q-")), access(&store, MOST));
     let (samples, _, fault) = drain(Box::new(NumberedSource::new(
         Typing::default().samples(open),
         TraversalSettings::IN_ORDER,
@@ -437,10 +414,10 @@ async fn files_whose_columns_mean_different_things_are_refused_before_the_first_
         ),
     ];
     for (one, one_in_words) in files {
-        let (samples, fault) = read_both(one, one, Query::default()).await;
+        let (samples, fault) = read_both(one, one, json!({})).await;
         assert_eq!((samples.len(), fault), (2, None), "{one}");
         for (other, other_in_words) in files.into_iter().filter(|(other, _)| *other != one) {
-            let (samples, fault) = read_both(one, other, Query::default()).await;
+            let (samples, fault) = read_both(one, other, json!({})).await;
             let numbers = ["REQUIRED INT64 a;", "REQUIRED DOUBLE a;"];
             if numbers.contains(&one) && numbers.contains(&other) {
                 assert_eq!((samples[0].field("a"), fault), (Some(&Value::Real(7.0)), None));
@@ -459,10 +436,7 @@ async fn files_whose_columns_mean_different_things_are_refused_before_the_first_
         }
     }
     // A comparison would take other rows, too.
-    let compared = Query {
-        filter: vec![Comparison { column: "a".into(), op: Operator::Less, value: ComparedValue::Int(9) }],
-        ..query(&["a"])
-    };
+    let compared = with(query(&["a"]), "where", json!([{ "column": "a", "op": "<", "value": 9 }]));
     let times = files
         .map(|(column, _)| column)
         .into_iter()
@@ -477,29 +451,22 @@ async fn files_whose_columns_mean_different_things_are_refused_before_the_first_
 #[tokio::test]
 async fn a_time_of_96_bits_that_nanoseconds_do_not_hold_is_a_fault() {
     let late = "REQUIRED INT96 a;";
-    let (samples, fault) = read_both(late, late, Query::default()).await;
+    let (samples, fault) = read_both(late, late, json!({})).await;
     let fault = fault.unwrap();
     assert!(
         samples.is_empty() && fault.contains("`a`") && fault.contains("a time before 1678 or after 2261"),
         "{fault}"
     );
-    let (_, fault) = read_both("REQUIRED INT64 a (TIMESTAMP(NANOS,true));", late, Query::default()).await;
+    let (_, fault) = read_both("REQUIRED INT64 a (TIMESTAMP(NANOS,true));", late, json!({})).await;
     assert!(fault.unwrap().contains("and has timestamps without a time zone in nanoseconds"));
 }
 
 #[tokio::test]
 async fn a_column_without_a_type_is_one_that_its_file_does_not_have() {
     let (nulls, texts) = ("OPTIONAL INT32 a (UNKNOWN);", "REQUIRED BYTE_ARRAY a (STRING);");
-    let compared = Query {
-        filter: vec![Comparison {
-            column: "a".into(),
-            op: Operator::Equal,
-            value: ComparedValue::Text("x".into()),
-        }],
-        ..query(&["a"])
-    };
+    let compared = with(query(&["a"]), "where", json!([{ "column": "a", "op": "==", "value": "x" }]));
     for (one, other, place) in [(nulls, texts, 1), (texts, nulls, 0)] {
-        for query in [Query::default(), query(&["a"])] {
+        for query in [json!({}), query(&["a"])] {
             let (samples, fault) = read_both(one, other, query).await;
             assert_eq!((samples.len(), fault), (2, None));
             assert_eq!(samples[place].field("a"), Some(&Value::Text("x".to_owned())));
@@ -510,7 +477,7 @@ async fn a_column_without_a_type_is_one_that_its_file_does_not_have() {
     }
     let list = |element: &str| format!("REQUIRED group a (LIST) {{ REPEATED group list {{ {element}; }} }}");
     let (empty, numbers) = (list("OPTIONAL INT32 element (UNKNOWN)"), list("REQUIRED INT64 element"));
-    let (samples, fault) = read_both(&empty, &numbers, Query::default()).await;
+    let (samples, fault) = read_both(&empty, &numbers, json!({})).await;
     assert_eq!(fault, None);
     let nothing = Tensor { dtype: Dtype::Int64, shape: vec![0], data: Vec::new().into() };
     assert_eq!(samples[0].field("a"), Some(&Value::Tensor(nothing)));
@@ -565,7 +532,7 @@ proptest! {
         let selected: Vec<i64> = rows.iter().filter(|row| meets(row)).filter_map(|row| int(row, "id")).collect();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let settings = TraversalSettings { shuffle, seed, ..TraversalSettings::IN_ORDER };
-        let query = Query { filter, ..query(&["id", "value"]) };
+        let query = with(query(&["id", "value"]), "where", json!(filter));
         let (samples, fault) = runtime.block_on(read("rows.parquet", query, settings));
         prop_assert_eq!(fault, None);
         let id = |sample: &Sample| if let Some(Value::Int(id)) = sample.field("id") { *id } else { panic!("{sample:?}") };
@@ -597,7 +564,7 @@ proptest! {
             }
         }
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
-        let (samples, fault) = runtime.block_on(read_within("{codec-zstd,v2-gzip}.parquet", Query::default(), settings, most));
+        let (samples, fault) = runtime.block_on(read_within("{codec-zstd,v2-gzip}.parquet", json!({}), settings, most));
         prop_assert_eq!(fault, None);
         prop_assert_eq!(samples.iter().map(|sample| sample.field("number").unwrap().clone()).collect::<Vec<_>>(), numbers);
     }

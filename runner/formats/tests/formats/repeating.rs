@@ -8,11 +8,7 @@ use penstock_engine::numbered::{NumberedSource, Open};
 use penstock_engine::ports::{Produced, Source};
 use penstock_engine::share::Room;
 use penstock_engine::typed::Typing;
-use penstock_formats::mds::{Columns, mds_samples};
-use penstock_formats::parquet::{Query, parquet_samples};
-use penstock_formats::tar::{tar_samples, tar_stream};
-use penstock_formats::tfrecord::{RecordFields, tfrecord_samples, tfrecord_stream};
-use penstock_formats::{Damage, RecordFormat, RecordSource, Selection, record_samples};
+use penstock_formats::{RecordFormat, RecordSource, mds, parquet, record_samples, tar, tfrecord};
 use penstock_storage::BoundedStore;
 use penstock_types::traversal::TraversalSettings;
 use serde_json::json;
@@ -21,7 +17,7 @@ use crate::archives::{archive, file};
 use crate::hostile::repeated_text;
 use crate::records::one;
 use crate::tfrecord::framed;
-use crate::{COMPRESSORS, gzip, store_of, zstd};
+use crate::{COMPRESSORS, access, gzip, store_of, written, zstd};
 
 /// Part of the source of a budget of 64 MiB.
 const MOST: u64 = 32 << 20;
@@ -73,8 +69,8 @@ async fn numbered(name: &str, open: impl Fn() -> Open) -> [(usize, u64); 2] {
     [in_order.await.unwrap(), shuffled.await.unwrap()]
 }
 
-fn parquet(store: &BoundedStore) -> Open {
-    parquet_samples(store.clone(), one("a"), Query::default(), true, None, Damage::default(), MOST)
+fn rows_of(store: &BoundedStore) -> Open {
+    parquet::open(&written(json!({ "shards": "a", "shuffle": true })), access(store, MOST))
 }
 
 #[tokio::test]
@@ -83,7 +79,7 @@ async fn a_text_in_all_rows_of_a_parquet_file_takes_its_memory_in_each_sample() 
     let content = repeated_text(rows, length);
     assert!(content.len() < 1_000, "{} bytes", content.len());
     let store = store_of(&[("a", content)]).await;
-    for (samples, bytes) in numbered("parquet", || parquet(&store)).await {
+    for (samples, bytes) in numbered("parquet", || rows_of(&store)).await {
         assert_eq!(samples, rows as usize);
         assert!(bytes > rows as u64 * u64::from(length));
     }
@@ -102,7 +98,7 @@ async fn compressed_files_of_tar_shards_take_their_memory_in_each_sample() {
         vec![("blob.gz", members("blob.gz", &gzip(&zeros))), ("txt.zst", members("txt.zst", &zstd(&zeros)))];
     for (name, content) in shards.clone() {
         let store = store_of(&[("a", content)]).await;
-        let open = || tar_samples(store.clone(), one("a"), Selection::default(), Damage::default(), MOST);
+        let open = || tar::open(&written(json!({ "shards": "a" })), access(&store, MOST));
         for (samples, bytes) in numbered(name, open).await {
             assert_eq!((samples, bytes / MIB as u64), (count, count as u64), "{name}");
         }
@@ -110,7 +106,8 @@ async fn compressed_files_of_tar_shards_take_their_memory_in_each_sample() {
     shards.extend(COMPRESSORS.map(|(name, compress)| (name, compress(&members("blob", &zeros)))));
     for (name, content) in shards {
         let store = store_of(&[("a", content)]).await;
-        let stream = tar_stream(store, one("a"), Selection::default(), IN_ORDER, MOST);
+        let source = written(json!({ "shards": "a" }));
+        let stream = tar::stream(&source, access(&store, MOST), Typing::default(), IN_ORDER);
         let (samples, bytes) = read(name, stream).await.unwrap();
         assert_eq!((samples, bytes / MIB as u64), (count, count as u64), "{name}");
     }
@@ -127,22 +124,16 @@ async fn numbers_of_tfrecord_files_take_their_memory_in_each_sample() {
     let (count, numbers) = (150, 100_000);
     let feature = [part(1, b"x"), part(2, &part(3, &part(1, &vec![1; numbers])))].concat();
     let record = framed(&part(1, &part(1, &feature)));
-    let fields = RecordFields::Example {
-        selection: Selection::default(),
-        key: None,
-        texts: [].into(),
-        scalars: [].into(),
-        lists: [].into(),
-    };
     let content = record.repeat(count);
     let store = store_of(&[("a", content.clone()), ("a.gz", gzip(&content))]).await;
-    let open = || tfrecord_samples(store.clone(), one("a"), fields.clone(), Damage::default(), MOST);
+    let open = || tfrecord::open(&written(json!({ "shards": "a" })), access(&store, MOST));
     let least = (count * numbers * 8) as u64;
     for (samples, bytes) in numbered("tfrecord", open).await {
         assert!(samples == count && bytes > least, "{samples} samples of {bytes} bytes");
     }
-    let (samples, bytes) =
-        read("tfrecord.gz", tfrecord_stream(store, one("a.gz"), fields, IN_ORDER, MOST)).await.unwrap();
+    let source = written(json!({ "shards": "a.gz" }));
+    let stream = tfrecord::stream(&source, access(&store, MOST), Typing::default(), IN_ORDER);
+    let (samples, bytes) = read("tfrecord.gz", stream).await.unwrap();
     assert!(samples == count && bytes > least, "{samples} samples of {bytes} bytes");
 }
 
@@ -171,7 +162,7 @@ async fn small_columns_of_mds_shards_take_their_memory_in_each_sample() {
         }] });
         let key = if compression.is_some() { "zip" } else { "raw" };
         let store = store_of(&[("index.json", index.to_string().into_bytes()), (key, stored)]).await;
-        let open = || mds_samples(store.clone(), "", Columns::default(), Damage::default(), MOST);
+        let open = || mds::open(&written(json!({})), access(&store, MOST));
         for (samples, bytes) in numbered("mds", open).await {
             assert_eq!(samples, count as usize);
             assert!(bytes > 10 * content.len() as u64, "{bytes}");

@@ -7,16 +7,16 @@ use std::sync::Arc;
 use penstock_engine::item::{Sample, Value};
 use penstock_engine::numbered::NumberedSource;
 use penstock_engine::ports::Source;
-use penstock_formats::Damage;
-use penstock_formats::tar::{tar_samples, tar_stream};
-use penstock_formats::{IndexKind, SampleIndex, Selection, Shards, expand};
+use penstock_engine::typed::Typing;
+use penstock_formats::{Damage, IndexKind, SampleIndex, Shards, expand, tar};
 use penstock_storage::BoundedStore;
 use penstock_types::resume::{EpochProgress, Progress, StartPoint, Token};
 use penstock_types::traversal::{NextVisits, Shard, Traversal, TraversalSettings, Uneven};
 use proptest::prelude::*;
 use serde::Deserialize;
+use serde_json::json;
 
-use crate::{data, drain, store_of};
+use crate::{access, data, drain, store_of, with, written};
 
 const SHARDS: [&str; 3] = ["shard-00", "shard-01", "shard-02"];
 const MOST: u64 = 1 << 20;
@@ -41,8 +41,8 @@ async fn store() -> BoundedStore {
 }
 
 fn stream(store: &BoundedStore, pattern: &str, settings: TraversalSettings) -> Box<dyn Source> {
-    let shards = Shards::Keys(expand(pattern).unwrap());
-    Box::new(tar_stream(store.clone(), shards, Selection::default(), settings, MOST))
+    let source = written(json!({ "shards": pattern }));
+    Box::new(tar::stream(&source, access(store, MOST), Typing::default(), settings))
 }
 
 async fn indexed(store: &BoundedStore, pattern: &str, settings: TraversalSettings) -> Box<dyn Source> {
@@ -51,7 +51,7 @@ async fn indexed(store: &BoundedStore, pattern: &str, settings: TraversalSetting
         SampleIndex::build(IndexKind::Tar, store, &shards, &Damage::default(), |_, _| {}).await.unwrap();
     store.put(Arc::from("index"), index.to_bytes().into()).await.unwrap();
     Box::new(NumberedSource::new(
-        tar_samples(store.clone(), "index", Selection::default(), Damage::default(), MOST),
+        tar::open(&written(json!({ "index": "index" })), access(store, MOST)),
         settings,
         MOST,
     ))
@@ -110,12 +110,12 @@ async fn classes_are_numbers_and_texts_are_texts() {
 #[tokio::test]
 async fn only_selected_files_are_fields_under_the_names_of_the_document() {
     let store = store().await;
-    let selection = Selection::of_files([("image", "png;jpg"), ("label", "CLS")]);
-    let shards = Shards::Keys(expand("shard-00.tar").unwrap());
-    let source = tar_stream(store.clone(), shards, selection.clone(), TraversalSettings::IN_ORDER, MOST);
+    let selected = json!({ "fields": { "image": "png;jpg", "label": "CLS" } });
+    let source = written(with(selected.clone(), "shards", "shard-00.tar"));
+    let source = tar::stream(&source, access(&store, MOST), Typing::default(), TraversalSettings::IN_ORDER);
     let (streamed, _, _) = drain(Box::new(source)).await;
     drop(indexed(&store, "shard-00.tar", TraversalSettings::IN_ORDER).await);
-    let open = tar_samples(store.clone(), "index", selection, Damage::default(), MOST);
+    let open = tar::open(&written(with(selected, "index", "index")), access(&store, MOST));
     let (read, _, _) = drain(Box::new(NumberedSource::new(open, TraversalSettings::IN_ORDER, MOST))).await;
     for samples in [&streamed, &read] {
         let mut names: Vec<&str> = samples[1].fields.iter().map(|field| &*field.name).collect();
@@ -277,15 +277,15 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let (samples, found, fault) = runtime.block_on(async {
             let store = store().await;
-            let (shards, selection) = (expand("shard-{00..02}.tar").unwrap(), Selection::default());
             match shuffle {
                 true => {
                     drop(indexed(&store, "shard-{00..02}.tar", settings).await);
-                    let samples = tar_samples(store.clone(), "index", selection, Damage::default(), MOST);
+                    let samples = tar::open(&written(json!({ "index": "index" })), access(&store, MOST));
                     drain(Box::new(NumberedSource::new(samples, settings, MOST).from(start))).await
                 }
                 false => {
-                    let stream = tar_stream(store.clone(), Shards::Keys(shards), selection, settings, MOST);
+                    let source = written(json!({ "shards": "shard-{00..02}.tar" }));
+                    let stream = tar::stream(&source, access(&store, MOST), Typing::default(), settings);
                     drain(Box::new(stream.from(start))).await
                 }
             }

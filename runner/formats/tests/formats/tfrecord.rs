@@ -9,16 +9,15 @@ use penstock_engine::item::{Dtype, Origin, Sample, Value};
 use penstock_engine::numbered::NumberedSource;
 use penstock_engine::ports::Source;
 use penstock_engine::typed::Typing;
-use penstock_formats::Damage;
-use penstock_formats::tfrecord::{RecordFields, count_records, tfrecord_samples, tfrecord_stream};
-use penstock_formats::{IndexKind, SampleIndex, Selection, Shards, expand};
+use penstock_formats::tfrecord::{self, RecordFields};
+use penstock_formats::{Access, Damage, IndexKind, SampleIndex, Shards, expand};
 use penstock_storage::{BoundedStore, Wanted};
 use penstock_types::data_set::FieldType;
 use penstock_types::traversal::TraversalSettings;
 use proptest::prelude::*;
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
-use crate::{COMPRESSORS, data, drain, store_of};
+use crate::{COMPRESSORS, access, data, drain, store_of, with, written};
 
 const MOST: u64 = 1 << 20;
 const FILES: [&str; 2] = ["train.tfrecord-00000-of-00002", "train.tfrecord-00001-of-00002"];
@@ -34,24 +33,17 @@ fn expected(name: &str) -> Vec<BTreeMap<String, (String, Vec<Json>)>> {
     all.remove(name).unwrap()
 }
 
-fn examples() -> RecordFields {
-    RecordFields::Example {
-        selection: Selection::default(),
-        key: None,
-        texts: [].into(),
-        scalars: [].into(),
-        lists: [].into(),
-    }
+fn examples() -> Json {
+    json!({})
 }
 
-fn selected(fields: &[(&str, &str)], key: Option<&str>, texts: &[&str]) -> RecordFields {
-    RecordFields::Example {
-        selection: Selection::new(fields.iter().copied()),
-        key: key.map(str::to_owned),
-        texts: texts.iter().map(|text| (*text).to_owned()).collect(),
-        scalars: [].into(),
-        lists: [].into(),
-    }
+fn bytes() -> Json {
+    json!({ "decode": "bytes" })
+}
+
+fn selected(fields: &[(&str, &str)], key: Option<&str>, texts: &[&str]) -> Json {
+    let fields: BTreeMap<_, _> = fields.iter().copied().collect();
+    json!({ "fields": fields, "sample_key": key, "texts": texts })
 }
 
 async fn store() -> BoundedStore {
@@ -64,8 +56,9 @@ fn shards(pattern: &str) -> Shards {
     Shards::Keys(expand(pattern).unwrap())
 }
 
-fn stream(store: &BoundedStore, pattern: &str, fields: RecordFields) -> Box<dyn Source> {
-    Box::new(tfrecord_stream(store.clone(), shards(pattern), fields, IN_ORDER, MOST))
+fn stream(store: &BoundedStore, pattern: &str, fields: Json) -> Box<dyn Source> {
+    let source = written(with(fields, "shards", pattern));
+    Box::new(tfrecord::stream(&source, access(store, MOST), Typing::default(), IN_ORDER))
 }
 
 async fn put_index(store: &BoundedStore, pattern: &str) {
@@ -76,12 +69,9 @@ async fn put_index(store: &BoundedStore, pattern: &str) {
     store.put(Arc::from("index"), index.to_bytes().into()).await.unwrap();
 }
 
-fn indexed(store: &BoundedStore, fields: RecordFields, settings: TraversalSettings) -> Box<dyn Source> {
-    Box::new(NumberedSource::new(
-        tfrecord_samples(store.clone(), "index", fields, Damage::default(), MOST),
-        settings,
-        MOST,
-    ))
+fn indexed(store: &BoundedStore, fields: Json, settings: TraversalSettings) -> Box<dyn Source> {
+    let open = tfrecord::open(&written(with(fields, "index", "index")), access(store, MOST));
+    Box::new(NumberedSource::new(open, settings, MOST))
 }
 
 /// A value as the package tfrecord has it.
@@ -131,7 +121,7 @@ async fn examples_are_read_as_tfrecord_reads_them_with_and_without_an_index() {
     let (samples, _, fault) = drain(stream(&store, "gzip.tfrecord.gz", examples())).await;
     assert_eq!(fault, None);
     assert_same(&samples, "gzip.tfrecord.gz");
-    let (samples, _, fault) = drain(stream(&store, "raw.tfrecord", RecordFields::Bytes)).await;
+    let (samples, _, fault) = drain(stream(&store, "raw.tfrecord", bytes())).await;
     assert_eq!(fault, None);
     assert_same(&samples, "raw.tfrecord");
 }
@@ -164,7 +154,8 @@ async fn files_are_found_by_their_names_and_their_records_are_counted() {
         keys.iter().map(|key| &**key).collect::<Vec<_>>(),
         ["gzip.tfrecord.gz", "raw.tfrecord", "sequence.tfrecord", FILES[0], FILES[1],]
     );
-    assert_eq!(count_records(&store, &files).await.unwrap(), 5 + 3 + 1 + 5 + 3);
+    let all = written(json!({ "prefix": "" }));
+    assert_eq!(tfrecord::count(&all, &access(&store, MOST)).await.unwrap(), 5 + 3 + 1 + 5 + 3);
     let other = store_of(&[("train-00000-of-00002", file(FILES[0]))]).await;
     let fault = files.keys(&other).await.unwrap_err().to_string();
     assert!(fault.contains("none of the 1 objects of store `data`"), "{fault}");
@@ -194,7 +185,7 @@ async fn a_document_names_fields_texts_and_the_key() {
 }
 
 /// Faults of a file, read in order and by an index, after the number of samples before it.
-async fn faults(content: Vec<u8>, fields: RecordFields) -> [(usize, String); 2] {
+async fn faults(content: Vec<u8>, fields: Json) -> [(usize, String); 2] {
     let store = store_of(&[("a.tfrecord", content)]).await;
     let (samples, _, fault) = drain(stream(&store, "a.tfrecord", fields.clone())).await;
     let streamed = (samples.len(), fault.unwrap_or_default());
@@ -253,7 +244,7 @@ async fn damaged_files_are_refused_with_place_and_reason_after_the_records_befor
         ("large", framed(&vec![0; MOST as usize + 1])),
     ];
     for (name, content) in cases {
-        let [streamed, read] = faults(content, RecordFields::Bytes).await;
+        let [streamed, read] = faults(content, bytes()).await;
         told.push(format!(
             "{name}\n  in order, after {}: {}\n  indexed, after {}: {}",
             streamed.0, streamed.1, read.0, read.1
@@ -333,11 +324,11 @@ async fn a_compressed_file_is_streamed_but_not_indexed_and_its_damage_is_found()
     }
     // The length of a first record may look like compressed content.
     let lengths = [0x0008_8b1f, 0xfd2f_b528];
-    let [(samples, fault), _] = faults(framed(&vec![0; lengths[0]]), RecordFields::Bytes).await;
+    let [(samples, fault), _] = faults(framed(&vec![0; lengths[0]]), bytes()).await;
     assert_eq!((samples, &*fault), (1, ""));
-    let [(_, fault), _] = faults(frame(lengths[1] as u64, b""), RecordFields::Bytes).await;
+    let [(_, fault), _] = faults(frame(lengths[1] as u64, b""), bytes()).await;
     assert!(fault.contains("ends before the 4247762216 bytes of a record"), "{fault}");
-    let [(_, fault), _] = faults(b"BZh91AY&SY......".to_vec(), RecordFields::Bytes).await;
+    let [(_, fault), _] = faults(b"BZh91AY&SY......".to_vec(), bytes()).await;
     assert!(fault.contains("is compressed with bzip2, which is not read: decompress it, or"), "{fault}");
 }
 
@@ -378,9 +369,9 @@ fn example(name: &[u8], value: &[u8]) -> Vec<u8> {
     part(1, &part(1, &[part(1, name), part(2, value)].concat()))
 }
 
-fn decoded(record: &[u8], fields: &RecordFields) -> Result<Sample, String> {
+fn decoded(record: &[u8], fields: &Json) -> Result<Sample, String> {
     let mut sample = Sample::new("a", Origin::default());
-    fields.add(&mut sample, &record.to_vec().into(), 4096).map(|_| sample)
+    RecordFields::of(&written(fields.clone())).add(&mut sample, &record.to_vec().into(), 4096).map(|_| sample)
 }
 
 #[test]
@@ -415,14 +406,7 @@ fn lists_are_read_packed_and_unpacked_and_unknown_fields_are_skipped() {
 
 #[test]
 fn a_feature_of_lists_keeps_its_form_for_any_number_of_values() {
-    let RecordFields::Example { selection, .. } = examples() else { panic!("examples") };
-    let fields = |texts: &[&str]| RecordFields::Example {
-        selection: selection.clone(),
-        key: None,
-        texts: texts.iter().map(|text| (*text).to_owned()).collect(),
-        scalars: [].into(),
-        lists: ["x".to_owned()].into(),
-    };
+    let fields = |texts: &[&str]| json!({ "texts": texts, "lists": ["x"] });
     let lists =
         |values: &[&[u8]]| part(1, &values.iter().flat_map(|value| part(1, value)).collect::<Vec<_>>());
     /// Values, with the bytes, places and JSON that they become.
@@ -447,26 +431,11 @@ fn a_feature_of_lists_keeps_its_form_for_any_number_of_values() {
     // A record without the feature has none.
     assert!(decoded(&example(b"x", &[]), &fields(&[])).unwrap().fields.is_empty());
     assert!(decoded(&example(b"y", &lists(&[b"a", b"b"])), &fields(&[])).unwrap_err().contains("in `lists`"));
-    let key = RecordFields::Example {
-        selection: selection.clone(),
-        key: Some("x".to_owned()),
-        texts: [].into(),
-        scalars: [].into(),
-        lists: ["x".to_owned()].into(),
-    };
+    let key = json!({ "sample_key": "x", "lists": ["x"] });
     let refused = decoded(&example(b"x", &lists(&[b"a"])), &key).unwrap_err();
     assert_eq!(refused, "has the feature `x`, which is a list, which is no key");
     // A stage would read one file.
-    let RecordFields::Example { selection, .. } = selected(&[("bytes", "x")], None, &[]) else {
-        panic!("examples")
-    };
-    let file = RecordFields::Example {
-        selection,
-        key: None,
-        texts: [].into(),
-        scalars: [].into(),
-        lists: ["x".to_owned()].into(),
-    };
+    let file = json!({ "fields": { "bytes": "x" }, "lists": ["x"] });
     let refused = decoded(&example(b"x", &lists(&[b"a"])), &file).unwrap_err();
     assert!(
         refused.ends_with("the field `bytes` is one file: give it another name in `fields`"),
@@ -506,16 +475,9 @@ async fn lists_of_blobs_have_one_form_in_order_and_by_an_index() {
         (&[None, Some(2)], None),
     ] {
         let store = store_of(&[("a.tfrecord", of_counts(counts))]).await;
-        let RecordFields::Example { selection, .. } = examples() else { panic!("examples") };
-        let fields = RecordFields::Example {
-            selection,
-            key: None,
-            texts: [].into(),
-            scalars: [].into(),
-            lists: ["x".to_owned()].into(),
-        };
+        let fields = json!({ "lists": ["x"] });
         put_index(&store, "a.tfrecord").await;
-        let open = tfrecord_samples(store.clone(), "index", fields.clone(), Damage::default(), MOST);
+        let open = tfrecord::open(&written(with(fields.clone(), "index", "index")), access(&store, MOST));
         let known = open.await.unwrap().fields().unwrap();
         for (name, kind) in [("x", FieldType::Bytes), ("x.offsets", FieldType::tensor(Dtype::Int64, 1))] {
             assert_eq!(known.field(name).map(|field| (field.kind, field.optional)), Some((kind, optional)));
@@ -539,10 +501,11 @@ async fn lists_of_features_that_are_not_read_are_warned_of() {
     let store = store().await;
     for (name, warnings) in [("sequence.tfrecord", 1), (FILES[0], 0)] {
         let [in_order, by_index] = [(); 2].map(|()| Damage::default());
-        let files = tfrecord_stream(store.clone(), shards(name), examples(), IN_ORDER, MOST);
-        drain(Box::new(files.with(Typing::default(), in_order.clone()))).await;
+        let reads = |damage: &Damage| Access { damage: damage.clone(), ..access(&store, MOST) };
+        let source = written(json!({ "shards": name }));
+        drain(Box::new(tfrecord::stream(&source, reads(&in_order), Typing::default(), IN_ORDER))).await;
         put_index(&store, name).await;
-        let open = tfrecord_samples(store.clone(), "index", examples(), by_index.clone(), MOST);
+        let open = tfrecord::open(&written(json!({ "index": "index" })), reads(&by_index));
         drain(Box::new(NumberedSource::new(open, IN_ORDER, MOST))).await;
         for damage in [in_order, by_index] {
             let told = damage.notes.warnings("source");
