@@ -73,6 +73,6 @@ impl SampleIndex {
             on_shard(done, all);
         }
         let types = learner.map(|learner| learner.finish(true));
-        Ok(Self::new(kind, fields.into_names(), shards, types))
+        Ok(Self::new(kind, fields.0, shards, types))
     }
 }

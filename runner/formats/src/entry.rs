@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::value::varint;
+
 /// Maximum length of a key, in bytes.
 const MAX_KEY: usize = 4096;
 
@@ -154,16 +156,7 @@ impl<'a> Unpacker<'a> {
     }
 
     fn number(&mut self) -> Option<u64> {
-        let mut number = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let (byte, rest) = self.rest.split_first()?;
-            self.rest = rest;
-            number |= u64::from(byte & 0x7f) << shift;
-            if *byte < 0x80 {
-                return Some(number);
-            }
-        }
-        None
+        varint(&mut self.rest)
     }
 }
 

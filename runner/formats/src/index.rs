@@ -43,12 +43,12 @@ pub struct SampleIndex {
     pub(crate) shards: Vec<ShardIndex>,
     starts: Starts,
     /// Types of the features of all records, by their names in the records.
-    types: Option<DataFields>,
+    pub(crate) types: Option<DataFields>,
 }
 
 /// Names of fields, numbered in the order in which they are found.
 #[derive(Debug, Default)]
-pub(crate) struct FieldNames(Vec<String>);
+pub(crate) struct FieldNames(pub(crate) Vec<String>);
 
 /// Places of the samples in one shard.
 #[derive(Clone, Debug)]
@@ -73,7 +73,8 @@ pub(crate) struct ShardPacker {
     packer: Packer,
     alignment: u64,
     groups: Vec<u32>,
-    samples: u64,
+    /// Number of entries so far.
+    pub(crate) samples: u64,
     counts: Vec<u64>,
 }
 
@@ -173,15 +174,6 @@ impl FieldNames {
         });
         (number < MAX_FIELDS).then_some(number as u32)
     }
-
-    /// Names in the order of their numbers.
-    pub(crate) fn of(names: Vec<String>) -> Self {
-        Self(names)
-    }
-
-    pub(crate) fn into_names(self) -> Vec<String> {
-        self.0
-    }
 }
 
 impl SampleIndex {
@@ -198,11 +190,6 @@ impl SampleIndex {
     /// The same with these shards.
     pub(crate) fn with_shards(self, fields: Vec<String>, shards: Vec<ShardIndex>) -> Self {
         Self::new(self.kind, fields, shards, self.types)
-    }
-
-    /// Types of the features of all records, if the index has them.
-    pub(crate) fn types(&self) -> Option<&DataFields> {
-        self.types.as_ref()
     }
 
     /// Number of files of the field with this number.
@@ -380,11 +367,6 @@ impl ShardPacker {
     pub(crate) fn new(kind: IndexKind) -> Self {
         let alignment = kind.alignment();
         Self { packer: Packer::new(alignment), alignment, groups: Vec::new(), samples: 0, counts: Vec::new() }
-    }
-
-    /// Number of entries so far.
-    pub(crate) fn samples(&self) -> u64 {
-        self.samples
     }
 
     /// Adds an entry whose files follow the files before it.

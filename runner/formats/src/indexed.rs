@@ -22,7 +22,7 @@ use crate::build::{Pack, scan};
 use crate::damage::Damage;
 use crate::entry::{Digest, FilePlace};
 use crate::index::{FieldNames, IndexKind, SampleIndex, ShardIndex};
-use crate::ranges::{Read, Reads};
+use crate::ranges::{Read, ReadLimits, Reads};
 use crate::shards::{Shards, digest, read_whole, versions, with_version};
 
 /// Decodes the files of samples.
@@ -183,7 +183,7 @@ async fn sound(
     let checks: Vec<_> = checks.collect();
     let checked: Vec<Checked> =
         stream::iter(checks).buffered((store.reads().get() / 4).max(1)).try_collect().await?;
-    let mut names = FieldNames::of(index.fields().to_vec());
+    let mut names = FieldNames(index.fields().to_vec());
     let mut shards = Vec::with_capacity(index.shards.len());
     for (shard, checked) in index.shards.iter().zip(checked) {
         let found = match checked {
@@ -211,7 +211,7 @@ async fn sound(
         }
         shards.push(found);
     }
-    Ok(index.with_shards(names.into_names(), shards))
+    Ok(index.with_shards(names.0, shards))
 }
 
 /// A shard of an index, compared with the object.
@@ -225,8 +225,8 @@ enum Checked {
 impl IndexedShards {
     /// Samples without fields, each with the size of its files, and the reads of these, as far as there is room.
     fn plan(&self, epoch: u32, indexes: &[u64], share: &Share) -> Result<Plan, SourceFault> {
-        let (mut samples, mut sizes, mut reads) =
-            (Vec::with_capacity(indexes.len()), Vec::new(), Reads::new());
+        let (mut samples, mut sizes) = (Vec::with_capacity(indexes.len()), Vec::new());
+        let mut reads = Reads::new(ReadLimits::OF_SAMPLES);
         for (place, &index) in indexes.iter().enumerate() {
             let (shard, entry) = self.index.find(index);
             let is_wanted = |file: &&FilePlace| self.decode.is_wanted(file.field as usize);
@@ -287,7 +287,7 @@ impl IndexedShards {
         };
         in_use.get_or_init(|| shard.version.clone());
         // The tag of a file does not tell whether its content is the same, nor does that of an object whether a copy is true.
-        let checked = read.split(&bytes).map(|(file, mut bytes)| {
+        let checked = read.split(bytes).map(|(file, mut bytes)| {
             let Some(digest) = file.digest else { return Ok((file, Ok(bytes))) };
             if self.kind.digest(&bytes, digest.header_bytes) != Some(digest) {
                 let outcome = self.damage.sample(self.changed(shard))?;
@@ -363,7 +363,7 @@ impl Numbered for IndexedShards {
 
     fn read(self: Arc<Self>, epoch: u32, indexes: Vec<u64>, share: Share) -> ReadSamples {
         async move {
-            let (mut samples, sizes, Reads(reads)) = self.plan(epoch, &indexes, &share)?;
+            let (mut samples, sizes, Reads { reads, .. }) = self.plan(epoch, &indexes, &share)?;
             let reads = stream::iter(reads.into_iter().map(|read| self.fetch(read)));
             let fetched: Vec<_> = reads.buffered(self.store.reads().get()).try_collect().await?;
             let mut ended: BTreeMap<usize, Outcome> = BTreeMap::new();

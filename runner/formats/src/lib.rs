@@ -2,6 +2,7 @@
 
 mod access;
 mod build;
+mod cache;
 mod compression;
 mod damage;
 mod entry;

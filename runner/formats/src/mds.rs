@@ -25,7 +25,7 @@ use tokio::task::spawn_blocking;
 use crate::access::Access;
 use crate::damage::Damage;
 use crate::index::numbered_key;
-use crate::ranges::Reads;
+use crate::ranges::{ReadLimits, Reads};
 use crate::shards::{digest, read_whole, versions};
 use crate::value::shortened;
 use index::{MdsIndex, Shard};
@@ -104,13 +104,14 @@ impl MdsSamples {
         mut wanted: Vec<(u64, usize)>,
         share: &Share,
     ) -> Result<Vec<(usize, Bytes)>, SourceFault> {
-        let opened = self.open.get(shard, &self.index.shards[shard]).await?;
+        let in_use = self.open.get(shard, &self.index.shards[shard]).await?;
+        let opened = in_use.value();
         let size = |number: u64| opened.sample(number).end - opened.sample(number).start;
         let has_room = |(number, place): &&(u64, usize)| share.take(*place, size(*number));
         wanted.truncate(wanted.iter().take_while(has_room).count());
         // Neighbours are read together.
         wanted.sort_unstable();
-        let mut reads = Reads::new();
+        let mut reads = Reads::new(ReadLimits::OF_SAMPLES);
         for (number, place) in wanted {
             let range = opened.sample(number);
             let (size, most) = (range.end - range.start, self.most_bytes);
@@ -121,22 +122,24 @@ impl MdsSamples {
             }
             reads.push(shard, range, place);
         }
-        let Reads(reads) = reads;
+        let reads = reads.reads;
         match &opened.content {
             // Samples are copied, so that they do not keep a whole shard in memory.
             Content::Held(bytes) => {
                 let parts = reads.into_iter().flat_map(|read| {
                     let range = read.range.start as usize..read.range.end as usize;
-                    read.split(&bytes.slice(range))
+                    read.split(bytes.slice(range))
                         .map(|(place, bytes)| (place, Bytes::copy_from_slice(&bytes)))
-                        .collect::<Vec<_>>()
                 });
                 Ok(parts.collect())
             }
             Content::Stored(object) => {
+                let object = &object.clone();
+                // Other shards may wait for its memory.
+                drop(in_use);
                 let reads = reads.into_iter().map(|read| async move {
                     let bytes = object.read(read.range.clone()).await?;
-                    Ok::<_, SourceFault>(read.split(&bytes).collect::<Vec<_>>())
+                    Ok::<_, SourceFault>(read.split(bytes).collect::<Vec<_>>())
                 });
                 let parts: Vec<_> =
                     stream::iter(reads).buffered(object.store.reads().get()).try_collect().await?;
@@ -213,7 +216,7 @@ impl Numbered for MdsSamples {
                 }
             });
             let fetched: Vec<_> =
-                stream::iter(fetches).buffer_unordered(self.open.reads()).try_collect().await?;
+                stream::iter(fetches).buffer_unordered(self.open.store.reads().get()).try_collect().await?;
             let mut contents = vec![None; indexes.len()];
             fetched.into_iter().flatten().for_each(|(place, content)| contents[place] = Some(content));
             let mut samples = Chunk::with_capacity(indexes.len());
@@ -241,7 +244,7 @@ impl Numbered for MdsSamples {
     }
 
     fn kept_bytes(&self) -> u64 {
-        self.index.bytes() + self.open.bytes()
+        self.index.bytes() + self.open.cache.used()
     }
 
     fn objects(&self) -> Vec<Arc<str>> {

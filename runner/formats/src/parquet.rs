@@ -3,13 +3,13 @@
 //! Footers, page headers and compression are read here, with a bound for each size and count that a file states; the crate `parquet`
 //! decodes the values.
 
-mod cache;
 mod columns;
 mod decode;
 mod fault;
 mod filter;
 mod footer;
 mod groups;
+mod growing;
 mod open;
 mod pages;
 mod prefixes;

@@ -215,7 +215,7 @@ impl InOrder<WholeSample> for Archive {
                         Ok(value) => sample.set(name, value),
                         Err(fault) => outcome = Some(self.damage.sample(fault)?),
                     },
-                    None => self.samples.skip(&member),
+                    None => self.samples.members.skip(&member),
                 }
             }
             let unmarked_fields = self.samples.members.lacks_end.then(|| {
@@ -243,7 +243,7 @@ impl Archive {
             );
             return Err(SourceFault { is_damage: false, ..self.samples.fault(member, &reason) });
         }
-        let content = self.samples.content(member).await?;
+        let content = self.samples.members.content(member).await?;
         value::of(field, content, left)
             .map_err(|reason| self.samples.fault(member, &format!("has the file `{name}`, which {reason}")))
     }

@@ -41,7 +41,7 @@ pub fn open(source: &TfrecordSource, access: Access) -> Open {
     let (fields, damage, most_bytes) = (RecordFields::of(source), access.damage.clone(), access.most_bytes);
     let index = IndexFrom::named(source.index.as_ref(), files(source, &damage));
     indexed_samples(access, index, IndexKind::Tfrecord, move |index| {
-        let types = fields.types(index.types());
+        let types = fields.types(index.types.as_ref());
         Ok((index, Box::new(Records { fields, damage, most_bytes, warned: Mutex::default() }) as _, types))
     })
 }
@@ -133,8 +133,9 @@ impl InOrder<WholeSample> for File {
                 self.frames.skip(&frame).await?;
                 return Ok(Some(vec![WholeSample { made: (sample, None), unmarked_fields: None }]));
             }
-            let record = self.frames.record(&frame, self.most_bytes).await?;
-            let added = record.and_then(|record| {
+            let rest = self.frames.rest(&frame, self.most_bytes).await?;
+            // A damaged record does not keep the frames behind it from being read.
+            let added = self.frames.checked(&frame, rest).and_then(|record| {
                 add(&self.fields, &mut sample, record, self.most_bytes).map_err(SourceFault::damage)
             });
             if matches!(added, Ok(true)) && !std::mem::replace(&mut self.is_warned, true) {

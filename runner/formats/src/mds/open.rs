@@ -1,19 +1,19 @@
 //! Shards that were opened: places of their samples, and the content of those that are compressed as a whole.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use bzip2::bufread::MultiBzDecoder;
 use flate2::read::MultiGzDecoder;
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, RangedObject, shown};
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 use super::index::{Compression, File, MdsIndex, Shard};
+use crate::cache::{Cache, InUse, Limits};
 use crate::unpack;
 use crate::value::{little_endian, read_up_to};
 
@@ -39,24 +39,9 @@ pub(super) enum Content {
 
 /// Opens shards, and keeps those that were used last, within a bound.
 pub(super) struct OpenShards {
-    store: BoundedStore,
-    most_bytes: u64,
-    recent: Mutex<Recent>,
+    pub(super) store: BoundedStore,
+    pub(super) cache: Cache<Opened>,
     loads: Semaphore,
-}
-
-#[derive(Default)]
-struct Recent {
-    shards: HashMap<usize, Used>,
-    bytes: u64,
-    /// Number of uses so far.
-    uses: u64,
-}
-
-struct Used {
-    last: u64,
-    bytes: u64,
-    opened: Arc<OnceCell<Arc<Opened>>>,
 }
 
 impl Opened {
@@ -78,34 +63,21 @@ impl OpenShards {
             |shard: &Shard| shard.compressed.as_ref().map_or(0, |(_, zip)| shard.raw.bytes + zip.bytes);
         let largest = index.shards.iter().map(of_both).max().unwrap_or(0).max(1);
         let loads = (most_bytes / 2 / largest).clamp(1, LOADS) as usize;
-        Self { store, most_bytes: most_bytes / 2, recent: Mutex::default(), loads: Semaphore::new(loads) }
-    }
-
-    /// Maximum number of concurrent reads.
-    pub(super) fn reads(&self) -> usize {
-        self.store.reads().get()
-    }
-
-    /// Bytes that are kept.
-    pub(super) fn bytes(&self) -> u64 {
-        self.recent.lock().unwrap_or_else(PoisonError::into_inner).bytes
+        let cache = Cache::new(Limits { all: most_bytes / 2, shared: 0, unused: most_bytes / 2 });
+        Self { store, cache, loads: Semaphore::new(loads) }
     }
 
     /// Opens the shard of this number, unless it is open.
-    pub(super) async fn get(&self, number: usize, shard: &Shard) -> Result<Arc<Opened>, SourceFault> {
+    pub(super) async fn get(&self, number: usize, shard: &Shard) -> Result<InUse<Opened>, SourceFault> {
         let bytes = match &shard.compressed {
             Some(_) => shard.raw.bytes,
             None => 4 * shard.samples,
         };
-        let cell = self.recent.lock().unwrap_or_else(PoisonError::into_inner).get(
-            number,
-            bytes + SHELL_BYTES,
-            self.most_bytes,
-        );
-        cell.get_or_try_init(|| self.open(shard)).await.cloned()
+        let open = |reserved| async move { Ok((self.open(shard).await?, reserved)) };
+        self.cache.get(number, bytes + SHELL_BYTES, open).await
     }
 
-    async fn open(&self, shard: &Shard) -> Result<Arc<Opened>, SourceFault> {
+    async fn open(&self, shard: &Shard) -> Result<Opened, SourceFault> {
         let head = 4 * (shard.samples + 2);
         let (head, content) = match &shard.compressed {
             None => {
@@ -131,7 +103,7 @@ impl OpenShards {
             }
         };
         check_places(&head, shard).map_err(|reason| self.fault(shard, &reason))?;
-        Ok(Arc::new(Opened { places: head.slice(4..), content }))
+        Ok(Opened { places: head.slice(4..), content })
     }
 
     /// The object of a file, of the size in the index.
@@ -154,26 +126,6 @@ impl OpenShards {
     fn file_fault(&self, file: &File, reason: &str) -> SourceFault {
         let (key, store) = (shown(&file.key), self.store.name());
         SourceFault::damage(format!("the shard {key} in store `{store}` {reason}"))
-    }
-}
-
-impl Recent {
-    /// The cell of a shard of this size. Shards that were not used for longest are forgotten until all take `most_bytes`.
-    fn get(&mut self, number: usize, bytes: u64, most_bytes: u64) -> Arc<OnceCell<Arc<Opened>>> {
-        self.uses += 1;
-        if let Some(used) = self.shards.get_mut(&number) {
-            used.last = self.uses;
-            return used.opened.clone();
-        }
-        while self.bytes + bytes > most_bytes {
-            let oldest = self.shards.iter().min_by_key(|(_, used)| used.last).map(|(number, _)| *number);
-            let Some(used) = oldest.and_then(|oldest| self.shards.remove(&oldest)) else { break };
-            self.bytes -= used.bytes;
-        }
-        let opened: Arc<OnceCell<Arc<Opened>>> = Arc::default();
-        self.shards.insert(number, Used { last: self.uses, bytes, opened: opened.clone() });
-        self.bytes += bytes;
-        opened
     }
 }
 

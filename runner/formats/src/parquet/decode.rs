@@ -100,36 +100,18 @@ pub(super) fn decode(pages: Pages, chunk: &Chunk, leaf: &Leaf, rows: u64) -> Res
         })?,
         ColumnReader::Int32ColumnReader(reader) => column.read(leaf, reader, rows, |values, more| {
             match kind {
-                Kind::Decimal { scale } => {
-                    values.add_reals(more.iter().map(|value| decimal((*value).into(), scale)))
+                Kind::Int { is_unsigned: true, .. } => {
+                    values.add_numbers(kind, more.iter().map(|value| (*value as u32).into()));
                 }
-                Kind::Int { is_unsigned, dtype } => {
-                    let more = more
-                        .iter()
-                        .map(|value| if is_unsigned { i64::from(*value as u32) } else { i64::from(*value) });
-                    match dtype.size() {
-                        1 => values.add_ints(more, |value| [value as u8]),
-                        2 => values.add_ints(more, |value| (value as u16).to_le_bytes()),
-                        4 => values.add_ints(more, |value| (value as u32).to_le_bytes()),
-                        _ => values.add_ints(more, i64::to_le_bytes),
-                    }
-                }
-                _ => {}
+                _ => values.add_numbers(kind, more.iter().map(|value| (*value).into())),
             }
             Ok(())
         })?,
         ColumnReader::Int64ColumnReader(reader) => column.read(leaf, reader, rows, |values, more| {
-            match kind {
-                Kind::Decimal { scale } => {
-                    values.add_reals(more.iter().map(|value| decimal((*value).into(), scale)))
-                }
-                Kind::Int { is_unsigned: true, .. } if more.iter().any(|value| *value < 0) => {
-                    return Err(
-                        "has a number beyond 9223372036854775807, the largest one of a field".to_owned()
-                    );
-                }
-                _ => values.add_ints(more.iter().copied(), i64::to_le_bytes),
+            if matches!(kind, Kind::Int { is_unsigned: true, .. }) && more.iter().any(|value| *value < 0) {
+                return Err("has a number beyond 9223372036854775807, the largest one of a field".to_owned());
             }
+            values.add_numbers(kind, more.iter().copied());
             Ok(())
         })?,
         ColumnReader::Int96ColumnReader(reader) => column.read(leaf, reader, rows, |values, more| {
@@ -186,6 +168,19 @@ impl Values {
             Self::Reals(values) => values.len(),
             Self::Bytes(values) => values.len(),
             Self::Elements(elements) => elements.len() / kind.dtype().map_or(1, |dtype| dtype.size()),
+        }
+    }
+
+    /// Adds whole numbers, or the digits of decimals.
+    fn add_numbers(&mut self, kind: Kind, more: impl ExactSizeIterator<Item = i64>) {
+        match (kind, kind.dtype().map_or(0, |dtype| dtype.size())) {
+            (Kind::Decimal { scale }, _) => {
+                self.add_reals(more.map(|digits| decimal(digits.into(), scale)));
+            }
+            (_, 1) => self.add_ints(more, |value| [value as u8]),
+            (_, 2) => self.add_ints(more, |value| (value as u16).to_le_bytes()),
+            (_, 4) => self.add_ints(more, |value| (value as u32).to_le_bytes()),
+            _ => self.add_ints(more, i64::to_le_bytes),
         }
     }
 

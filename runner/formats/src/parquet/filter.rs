@@ -18,7 +18,7 @@ pub(super) struct Selected {
     words: Box<[u64]>,
     /// Number of selected rows before each group of words.
     before: Box<[u32]>,
-    count: u64,
+    pub(super) count: u64,
 }
 
 impl Selected {
@@ -37,11 +37,6 @@ impl Selected {
             }
         }
         Self { words: words.into(), before: before.into(), count }
-    }
-
-    /// Number of selected rows.
-    pub(super) fn count(&self) -> u64 {
-        self.count
     }
 
     /// The selected row at `position`. Panics when `position` is not below the number of selected rows.
@@ -172,8 +167,8 @@ mod tests {
         fn positions_of_selected_rows_are_their_order(rows in proptest::collection::vec(proptest::bool::weighted(0.2), 0..3000)) {
             let expected: Vec<u64> = (0..).zip(&rows).filter(|(_, is_selected)| **is_selected).map(|(row, _)| row).collect();
             let selected = Selected::new(rows);
-            prop_assert_eq!(selected.count(), expected.len() as u64);
-            let found: Vec<u64> = (0..selected.count()).map(|position| selected.row(position)).collect();
+            prop_assert_eq!(selected.count, expected.len() as u64);
+            let found: Vec<u64> = (0..selected.count).map(|position| selected.row(position)).collect();
             prop_assert_eq!(found, expected);
         }
     }

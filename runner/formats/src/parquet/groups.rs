@@ -1,7 +1,6 @@
 //! Row groups of all files: their places, and their reading.
 
 use std::collections::HashMap;
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,19 +11,15 @@ use penstock_storage::{BoundedStore, Version, shown};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
-use super::cache::{Growing, Reserved};
 use super::columns::Layout;
 use super::decode::{Column, decode};
 use super::fault::FileFault;
 use super::filter::Selected;
 use super::footer::Chunk;
+use super::growing::Growing;
 use super::pages::{self, Pages};
-
-/// Columns that are this close to each other are read together, with what lies between them, in bytes.
-const GAP: u64 = 64 << 10;
-
-/// Maximum size of a read of several columns, in bytes.
-const MAX_READ: u64 = 8 << 20;
+use crate::cache::Reserved;
+use crate::ranges::{Read, ReadLimits, Reads};
 
 /// A file.
 #[derive(Debug)]
@@ -57,7 +52,7 @@ pub(super) type Columns = Vec<Option<Column>>;
 
 /// Reads row groups from a store.
 pub(super) struct Reader {
-    store: BoundedStore,
+    pub(super) store: BoundedStore,
     /// A permit for each row group that is decoded at a time.
     decoders: Semaphore,
     /// Sizes of `expanded` that were found to be larger than the footer lets assume, by file, row group and column of the layout.
@@ -73,8 +68,8 @@ struct Decoding {
     rows: u64,
     /// Positions of the columns.
     wanted: Box<[usize]>,
-    /// Ranges of the file that are read, each with the columns in it, by their position among the wanted ones.
-    reads: Vec<(Range<u64>, Vec<usize>)>,
+    /// Reads of the wanted columns, in their order.
+    reads: Vec<Read<()>>,
     /// Memory that reading takes.
     memory: Arc<Mutex<Growing>>,
 }
@@ -133,10 +128,6 @@ impl Reader {
         Self { store, decoders: Semaphore::new(cores), found: Mutex::default() }
     }
 
-    pub(super) fn store(&self) -> &BoundedStore {
-        &self.store
-    }
-
     /// Memory that reading the columns at these positions takes, in bytes. It is more after a failed read that has found out so.
     pub(super) fn needed_bytes(
         &self,
@@ -172,10 +163,14 @@ impl Reader {
         for (at, chunk) in chunks.iter_mut().enumerate().filter(|(_, chunk)| chunk.expanded > 0) {
             chunk.expanded = self.found().get(&group.column(at)).copied().unwrap_or(chunk.expanded);
         }
-        let reads = reads(&chunks, &wanted);
+        let mut reads = Reads::new(ReadLimits::OF_COLUMNS);
+        for chunk in wanted.iter().map(|at| &chunks[*at]) {
+            reads.push(0, chunk.start..chunk.start + chunk.len, ());
+        }
+        let reads = reads.reads;
         let (key, version) = (file.key.clone(), file.version.clone());
         let memory = Arc::new(Mutex::new(Growing::new(reserved)));
-        let decoding =
+        let mut decoding =
             Box::new(Decoding { key, version, layout, chunks, rows, wanted, reads, memory: memory.clone() });
         // The pages are still in the cache of the processor when they are decoded on the thread that has read them.
         let tried = match self.store.may_be_cached() {
@@ -191,7 +186,7 @@ impl Reader {
         };
         let decoded = match tried {
             Ok(decoded) => decoded,
-            Err(decoding) => {
+            Err(mut decoding) => {
                 let bytes = decoding.fetch(&self.store).await?;
                 self.on_decoder(move || decoding.run(bytes)).await?
             }
@@ -210,7 +205,7 @@ impl Reader {
             }
         };
         let memory = Arc::into_inner(memory).expect("decoding is over");
-        let mut reserved = memory.into_inner().unwrap_or_else(PoisonError::into_inner).into_reserved();
+        let mut reserved = memory.into_inner().unwrap_or_else(PoisonError::into_inner).reserved;
         reserved.shrink_to(bytes);
         Ok((columns, reserved))
     }
@@ -229,50 +224,26 @@ impl Reader {
     }
 }
 
-/// Ranges of the chunks at these positions. Columns that lie close to each other are read together.
-fn reads(chunks: &[Chunk], wanted: &[usize]) -> Vec<(Range<u64>, Vec<usize>)> {
-    let mut reads: Vec<(Range<u64>, Vec<usize>)> = Vec::new();
-    for (place, chunk) in wanted.iter().map(|at| &chunks[*at]).enumerate() {
-        let end = chunk.start + chunk.len;
-        match reads.last_mut() {
-            Some((range, places))
-                if chunk.start.checked_sub(range.end).is_some_and(|gap| gap <= GAP)
-                    && end - range.start <= MAX_READ =>
-            {
-                range.end = end;
-                places.push(place);
-            }
-            _ => reads.push((chunk.start..end, vec![place])),
-        }
-    }
-    reads
-}
-
 impl Decoding {
     /// Bytes of the wanted columns, if all of them are in the page cache.
-    fn cached(&self, store: &BoundedStore) -> Option<Vec<Bytes>> {
-        let reads =
-            self.reads.iter().map(|(range, _)| store.cached_range(&self.key, &self.version, range.clone()));
-        Some(self.split(reads.collect::<Option<_>>()?))
+    fn cached(&mut self, store: &BoundedStore) -> Option<Vec<Bytes>> {
+        let read = |read: &Read<()>| store.cached_range(&self.key, &self.version, read.range.clone());
+        let found = self.reads.iter().map(read).collect::<Option<_>>()?;
+        Some(self.split(found))
     }
 
     /// Reads the bytes of the wanted columns.
-    async fn fetch(&self, store: &BoundedStore) -> Result<Vec<Bytes>, SourceFault> {
-        let read =
-            |range: &Range<u64>| store.get_range(self.key.clone(), Some(self.version.clone()), range.clone());
-        Ok(self.split(try_join_all(self.reads.iter().map(|(range, _)| read(range))).await?))
+    async fn fetch(&mut self, store: &BoundedStore) -> Result<Vec<Bytes>, SourceFault> {
+        let read = |read: &Read<()>| {
+            store.get_range(self.key.clone(), Some(self.version.clone()), read.range.clone())
+        };
+        let found = try_join_all(self.reads.iter().map(read)).await?;
+        Ok(self.split(found))
     }
 
-    fn split(&self, read: Vec<Bytes>) -> Vec<Bytes> {
-        let mut found = vec![Bytes::new(); self.wanted.len()];
-        for ((range, places), bytes) in self.reads.iter().zip(read) {
-            for place in places {
-                let chunk = &self.chunks[self.wanted[*place]];
-                let first = (chunk.start - range.start) as usize;
-                found[*place] = bytes.slice(first..first + chunk.len as usize);
-            }
-        }
-        found
+    fn split(&mut self, found: Vec<Bytes>) -> Vec<Bytes> {
+        let reads = std::mem::take(&mut self.reads).into_iter().zip(found);
+        reads.flat_map(|(read, bytes)| read.split(bytes)).map(|((), column)| column).collect()
     }
 
     /// Decodes the bytes of the wanted columns.
@@ -288,12 +259,12 @@ impl Decoding {
             let decoded = catch_unwind(AssertUnwindSafe(|| {
                 decode(self.pages(at, of_column.clone())?, chunk, leaf, self.rows)
             }));
-            if memory().is_short() {
+            if memory().is_short {
                 return self.short(place, bytes);
             }
             let decoded = decoded.unwrap_or_else(|_| Err("has values that contradict themselves".to_owned()));
             let column = decoded.map_err(|reason| FileFault::pages(&leaf.name, reason))?;
-            let pages = chunk.uncompressed.max(chunk.len).saturating_add(memory().taken());
+            let pages = chunk.uncompressed.max(chunk.len).saturating_add(memory().taken);
             size += column.bytes() + if column.keeps_pages() { pages } else { 0 };
             columns[at] = Some(column);
         }

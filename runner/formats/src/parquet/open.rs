@@ -42,13 +42,6 @@ pub(super) struct Opened {
     pub(super) fields: DataFields,
 }
 
-/// What the footer of a file states.
-struct Parsed {
-    layout: Arc<Layout>,
-    groups: Vec<Group>,
-    fields: DataFields,
-}
-
 /// Reads the footers of all files, and unites their columns by name. What is kept of them may take an eighth of the memory. Row groups in
 /// which no row can meet the comparisons have no rows.
 pub(super) async fn open(
@@ -166,40 +159,48 @@ async fn open_file(
         let message = format!("{} in store `{}` {reason}", shown(key), store.name());
         SourceFault { is_damage: reason.is_damage(), ..SourceFault::new(message, None) }
     };
-    let footer = footer_of(&object, most_footer).await?.map_err(fault)?;
+    let footer = footer_of(&object, most_footer, fault).await?;
     let end = object.size() - TAIL - footer.len() as u64;
     let parse = spawn_blocking(move || parse(&footer, end, &source, &layouts));
     let parsed = parse
         .await
         .map_err(|error| SourceFault::new("reading a footer was interrupted", Some(error.into())))?;
-    let Parsed { layout, groups, fields } = parsed.map_err(fault)?;
+    let (layout, groups, fields) = parsed.map_err(fault)?;
     let file = File { key: key.clone(), version: object.version().clone(), layout };
     Ok((file, groups, fields))
 }
 
-async fn footer_of(object: &RangedObject, most: u64) -> Result<Result<Bytes, FileFault>, SourceFault> {
+async fn footer_of(
+    object: &RangedObject,
+    most: u64,
+    fault: impl Fn(FileFault) -> SourceFault,
+) -> Result<Bytes, SourceFault> {
     let size = object.size();
     let start = size.saturating_sub(TAIL_BYTES);
     let mut tail = object.read(start..size).await?;
-    let length = match footer::length(&tail) {
-        Ok(length) => length,
-        Err(fault) => return Ok(Err(fault)),
-    };
+    let length = footer::length(&tail).map_err(&fault)?;
     if length > size.saturating_sub(TAIL) {
-        return Ok(Err(FileFault::damaged(format!("it has {size} bytes, and a footer of {length} bytes"))));
+        let reason = format!("it has {size} bytes, and a footer of {length} bytes");
+        return Err(fault(FileFault::damaged(reason)));
     }
     if length > most {
-        return Ok(Err(FileFault::LargeFooter { size: length, most }));
+        return Err(fault(FileFault::LargeFooter { size: length, most }));
     }
     let end = size - TAIL;
     if end - length < start {
-        return Ok(Ok(object.read(end - length..end).await?));
+        return Ok(object.read(end - length..end).await?);
     }
     let tail = tail.split_off((end - length - start) as usize);
-    Ok(Ok(tail.slice(..length as usize)))
+    Ok(tail.slice(..length as usize))
 }
 
-fn parse(footer: &Bytes, end: u64, source: &ParquetSource, layouts: &Layouts) -> Result<Parsed, FileFault> {
+/// Columns, row groups and fields of the rows of a file with this footer.
+fn parse(
+    footer: &Bytes,
+    end: u64,
+    source: &ParquetSource,
+    layouts: &Layouts,
+) -> Result<(Arc<Layout>, Vec<Group>, DataFields), FileFault> {
     let layout = layout(schema::read(footer)?, source, layouts)?;
     let wanted: Vec<(usize, bool)> = layout
         .leaves
@@ -228,7 +229,7 @@ fn parse(footer: &Bytes, end: u64, source: &ParquetSource, layouts: &Layouts) ->
     );
     let groups = groups.collect::<Result<_, FileFault>>()?;
     let fields = layout.fields(&nulls);
-    Ok(Parsed { layout, groups, fields })
+    Ok((layout, groups, fields))
 }
 
 /// The columns of a file with this schema.

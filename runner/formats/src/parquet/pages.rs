@@ -9,9 +9,9 @@ use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::ParquetError;
 use penstock_engine::memory::{Block, buffer, bytes_of};
 
-use super::cache::Growing;
 use super::columns::Leaf;
 use super::footer::Chunk;
+use super::growing::Growing;
 use super::prefixes::{self, Prefixed};
 use super::thrift::{Compact, I32, STRUCT, TRUE};
 use crate::unpack;

@@ -21,7 +21,6 @@ use penstock_types::run::FailureClass;
 use penstock_types::spec::ParquetSource;
 use tracing::warn;
 
-use super::cache::{Cache, InUse, Limits};
 use super::columns::FieldPlan;
 use super::decode::{Column, RowFault};
 use super::fault::FileFault;
@@ -29,9 +28,10 @@ use super::filter::{self, Selected};
 use super::groups::{Columns, File, Group, Reader};
 use super::open::Opened;
 use crate::access::Access;
+use crate::cache::{Cache, InUse, Limits};
 use crate::damage::Damage;
 use crate::in_order::Made;
-use crate::shards::{digest, with_version};
+use crate::shards::{Starts, digest, with_version};
 
 /// Number of row groups that one read waits for at a time.
 const AT_A_TIME: usize = 8;
@@ -49,8 +49,7 @@ pub(super) struct Rows {
     groups: Vec<Group>,
     fields: DataFields,
     damage: Damage,
-    /// Number of samples before each row group, and in all.
-    starts: Vec<u64>,
+    starts: Starts,
     units: Arc<[u64]>,
     mean_bytes: u64,
     cache: Cache<Columns>,
@@ -109,7 +108,7 @@ impl Rows {
                 .needed_bytes(layout(group), |leaf| layout(group).is_read(leaf))
                 .max(group.needed_bytes(layout(group), compared));
             most_needed = most_needed.max(needed);
-            check_size(|| group.named(&files[group.file as usize], reader.store()), needed, most_bytes)?;
+            check_size(|| group.named(&files[group.file as usize], &reader.store), needed, most_bytes)?;
         }
         if !source.filter.is_empty() {
             let all: u64 = groups.iter().map(|group| group.rows).sum();
@@ -133,14 +132,9 @@ impl Rows {
             .fold(0, |sum: u64, group| sum.saturating_add(group.rows));
         let mean_bytes = used.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)) / rows.max(1);
         let units: Arc<[u64]> = groups.iter().map(|group| group.count).collect();
-        let mut starts = vec![0_u64];
-        for count in &*units {
-            let sum = starts.last().and_then(|sum| sum.checked_add(*count));
-            starts.push(
-                sum.ok_or_else(|| {
-                    SourceFault::new("the files have more rows than a number can state", None)
-                })?,
-            );
+        let starts = Starts::new(units.iter().copied());
+        if starts.count() == u64::MAX {
+            return Err(SourceFault::new("the files have more rows than a number can state", None));
         }
         let kept = groups.iter().map(Group::bytes).sum();
         let (cache, damaged) = (Cache::new(limits), Mutex::default());
@@ -162,8 +156,7 @@ impl Rows {
 
     /// Row group and row of a sample. Panics when `index` is not below the number of samples.
     fn find(&self, index: u64) -> (usize, u64) {
-        let group = self.starts.partition_point(|start| *start <= index) - 1;
-        let position = index - self.starts[group];
+        let (group, position) = self.starts.find(index);
         let row = self.groups[group].selected.as_ref().map_or(position, |selected| selected.row(position));
         (group, row)
     }
@@ -236,7 +229,7 @@ impl Rows {
                 Ok(sample) => return Some(Ok((sample, None))),
                 Err(reason) => reason,
             };
-            let (named, row) = (group.named(file, self.reader.store()), group.first_row + member.row);
+            let (named, row) = (group.named(file, &self.reader.store), group.first_row + member.row);
             let message = format!("row {row} in {named} {reason}");
             let outcome = match reason {
                 // A value that no tensor has is no damage: it fails its row.
@@ -283,11 +276,11 @@ async fn select(
                 let reserved = cache.reserve(needed).await;
                 reader.read(file, group, is_compared, reserved).await
             };
-            let read = read_growing(reader, file, group, is_compared, cache.most_bytes(), read).await;
+            let read = read_growing(reader, file, group, is_compared, cache.limits.all, read).await;
             let (columns, _reserved) = match read {
                 Ok(read) => read,
                 Err(fault) => {
-                    damage.part(&group.named(file, reader.store()), Some(group.rows), fault)?;
+                    damage.part(&group.named(file, &reader.store), Some(group.rows), fault)?;
                     return Ok((number, None));
                 }
             };
@@ -315,7 +308,7 @@ async fn select(
             lost += std::mem::take(&mut group.count);
             continue;
         };
-        group.count = selected.count();
+        group.count = selected.count;
         group.selected = (1..group.rows).contains(&group.count).then_some(selected);
     }
     Ok(lost)
@@ -335,7 +328,7 @@ where
 {
     let mut needed = reader.needed_bytes(group, &file.layout, is_wanted);
     loop {
-        check_size(|| group.named(file, reader.store()), needed, most_bytes)?;
+        check_size(|| group.named(file, &reader.store), needed, most_bytes)?;
         let read = read(needed).await;
         let before = std::mem::replace(&mut needed, reader.needed_bytes(group, &file.layout, is_wanted));
         if read.is_ok() || needed <= before {
@@ -490,7 +483,7 @@ impl Numbered for Rows {
     }
 
     fn count(&self) -> u64 {
-        self.starts.last().copied().unwrap_or(0)
+        self.starts.count()
     }
 
     fn units(&self) -> Arc<[u64]> {

@@ -77,12 +77,6 @@ impl Unit {
     }
 }
 
-/// An element of the list that stands for the tree, in depth-first order.
-struct Element {
-    node: Node,
-    children: usize,
-}
-
 /// Reads the columns and groups at the root of the schema in a footer.
 pub(super) fn read(footer: &[u8]) -> Result<Vec<Node>, FileFault> {
     match root(footer).map(|root| root.form) {
@@ -116,7 +110,7 @@ fn root(footer: &[u8]) -> Option<Node> {
 fn node(input: &mut Compact<'_>, count: &mut usize, depth: usize) -> Option<Node> {
     let depth = depth.checked_sub(1)?;
     *count = count.checked_sub(1)?;
-    let Element { mut node, children } = element(input)?;
+    let (mut node, children) = element(input)?;
     if children > 0 {
         // Each child has an element, so that a count beyond them ends with the elements.
         let children = (0..children).map(|_| self::node(input, count, depth)).collect::<Option<_>>()?;
@@ -125,7 +119,8 @@ fn node(input: &mut Compact<'_>, count: &mut usize, depth: usize) -> Option<Node
     Some(node)
 }
 
-fn element(input: &mut Compact<'_>) -> Option<Element> {
+/// An element of the list that stands for the tree, in depth-first order, and the number of its children.
+fn element(input: &mut Compact<'_>) -> Option<(Node, usize)> {
     let (mut last, mut name, mut children) = (0, String::new(), 0);
     let (mut physical, mut length, mut repetition, mut scale) = (None, 0, Repetition::REQUIRED, 0);
     let (mut converted, mut logical) = (Annotation::Plain, Annotation::Plain);
@@ -150,12 +145,11 @@ fn element(input: &mut Compact<'_>) -> Option<Element> {
         }
     }
     let form = match physical {
-        _ if children > 0 => Form::Group(Vec::new()),
-        Some(physical) => Form::Column { physical, length, scale },
-        None => Form::Group(Vec::new()),
+        Some(physical) if children == 0 => Form::Column { physical, length, scale },
+        _ => Form::Group(Vec::new()),
     };
     let annotation = if logical == Annotation::Plain { converted } else { logical };
-    Some(Element { node: Node { name, repetition, annotation, form }, children })
+    Some((Node { name, repetition, annotation, form }, children))
 }
 
 fn physical_of(number: i64) -> Option<Physical> {

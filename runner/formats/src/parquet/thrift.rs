@@ -2,6 +2,8 @@
 //!
 //! Each method returns `None` if the bytes are damaged. Nothing is allocated, and no count is trusted: the time is linear in the bytes.
 
+use crate::value::varint;
+
 pub(super) const TRUE: u8 = 1;
 const FALSE: u8 = 2;
 pub(super) const BYTE: u8 = 3;
@@ -106,17 +108,8 @@ impl<'a> Compact<'a> {
         }
     }
 
-    /// A number with seven bits in each byte, the lowest first.
     pub(super) fn varint(&mut self) -> Option<u64> {
-        let mut number = 0_u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            number |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Some(number);
-            }
-        }
-        None
+        varint(&mut self.rest)
     }
 
     pub(super) fn take(&mut self, count: usize) -> Option<&'a [u8]> {

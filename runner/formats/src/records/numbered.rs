@@ -23,7 +23,7 @@ use super::part::{PART_BYTES, Part, Raw, interrupted, parse};
 use super::split::{LongRecords, MAX_RECORD_BYTES, Piece, Splitter};
 use super::{ahead_bytes, kinds};
 use crate::in_order::Done;
-use crate::ranges::{Read, Reads};
+use crate::ranges::{Read, ReadLimits, Reads};
 use crate::shards::{Shards, Starts};
 
 /// Samples of the records of one or several objects, in any order. The objects are read once for the starts of their records (8 bytes
@@ -278,13 +278,13 @@ impl Numbered for Records {
         async move {
             let has_room = |(place, number): (usize, &u64)| share.take(place, self.size_of(*number));
             indexes.truncate(indexes.iter().enumerate().take_while(|record| has_room(*record)).count());
-            let mut reads = Reads::new();
+            let mut reads = Reads::new(ReadLimits::OF_RECORDS);
             for number in indexes {
                 let (part, index) = self.firsts.find(number);
                 let of = (Origin::at(epoch, number), index);
-                reads.push_within(0, part, self.parts[part].range_of(index), of);
+                reads.push(part, self.parts[part].range_of(index), of);
             }
-            let reads = reads.0.into_iter().map(|read| self.parts[read.shard].read(read));
+            let reads = reads.reads.into_iter().map(|read| self.parts[read.shard].read(read));
             let records = try_join_all(reads).await?.into_iter().flatten().collect();
             match parse(self.format.clone(), None, records, share.clone()).await? {
                 Done { chunk, fault: None, .. } => Ok(chunk),

@@ -1,6 +1,5 @@
 //! Samples of an archive, in order: neighbouring files with one key.
 
-use bytes::Bytes;
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{RangedObject, shown};
 
@@ -9,7 +8,7 @@ use super::names::split;
 use crate::build::Pack;
 use crate::damage::Damage;
 use crate::entry::{Entry, FilePlace};
-use crate::index::{FieldNames, IndexKind, MAX_FIELDS, ShardIndex, ShardPacker};
+use crate::index::{FieldNames, IndexKind, MAX_FIELDS, ShardPacker};
 
 /// The samples of an archive, in order.
 pub(super) struct Samples {
@@ -38,7 +37,7 @@ impl Samples {
         Ok(key)
     }
 
-    /// Field and place of the current sample's next file, which is then read by [`Self::content`] or skipped; `None` after the last.
+    /// Field and place of the current sample's next file, which is then read or skipped; `None` after the last.
     pub(super) async fn next_file(&mut self) -> Result<Option<(String, Member)>, SourceFault> {
         let next = match self.next.take() {
             Some(next) => Some(next),
@@ -70,16 +69,6 @@ impl Samples {
         &self.current.1
     }
 
-    /// Content of the file that was returned last.
-    pub(super) async fn content(&mut self, member: &Member) -> Result<Bytes, SourceFault> {
-        self.members.content(member).await
-    }
-
-    /// Leaves the content of the file that was returned last.
-    pub(super) fn skip(&mut self, member: &Member) {
-        self.members.skip(member);
-    }
-
     pub(super) fn fault(&self, member: &Member, reason: &str) -> SourceFault {
         self.members.fault(member.content.start, reason)
     }
@@ -99,14 +88,6 @@ impl Samples {
         }
         Ok(None)
     }
-}
-
-/// Entries of one archive, whose fields are named separately.
-struct Scanned {
-    object: RangedObject,
-    fields: Vec<String>,
-    entries: Vec<Entry>,
-    lacks_end: bool,
 }
 
 /// Reads the headers of an archive, up to a damaged one if damage is left out. The archive had `known` samples.
@@ -131,9 +112,18 @@ pub(crate) async fn scan(
             }
         }
     }
-    let scanned =
-        Scanned { object, fields: fields.into_names(), entries, lacks_end: samples.members.lacks_end };
-    Ok(Box::new(|fields| scanned.pack(fields)))
+    let (fields, lacks_end) = (fields.0, samples.members.lacks_end);
+    Ok(Box::new(move |all| {
+        let numbers: Vec<u32> = fields.iter().map(|name| all.number(name)).collect::<Option<_>>()?;
+        let mut packer = ShardPacker::new(IndexKind::Tar);
+        for entry in &mut entries {
+            entry.files.iter_mut().for_each(|file| file.field = numbers[file.field as usize]);
+            packer.push(entry);
+        }
+        let mut shard = packer.finish(object.key.clone(), object.version().clone());
+        shard.lacks_end = lacks_end;
+        Some(shard)
+    }))
 }
 
 async fn next_entry(samples: &mut Samples, fields: &mut FieldNames) -> Result<Option<Entry>, SourceFault> {
@@ -144,7 +134,7 @@ async fn next_entry(samples: &mut Samples, fields: &mut FieldNames) -> Result<Op
     let Some(key) = key else { return Ok(None) };
     let mut files = Vec::new();
     while let Some((field, member)) = samples.next_file().await? {
-        samples.skip(&member);
+        samples.members.skip(&member);
         let Some(number) = fields.number(&field) else {
             let fault = samples.fault(&member, &format!("has more than {MAX_FIELDS} different fields"));
             return Err(SourceFault { is_damage: false, ..fault });
@@ -152,19 +142,4 @@ async fn next_entry(samples: &mut Samples, fields: &mut FieldNames) -> Result<Op
         files.push(FilePlace { field: number, content: member.content, digest: member.digest });
     }
     Ok(Some(Entry { key, files }))
-}
-
-impl Scanned {
-    fn pack(mut self, fields: &mut FieldNames) -> Option<ShardIndex> {
-        let numbers: Option<Vec<u32>> = self.fields.iter().map(|name| fields.number(name)).collect();
-        let numbers = numbers?;
-        let mut packer = ShardPacker::new(IndexKind::Tar);
-        for entry in &mut self.entries {
-            entry.files.iter_mut().for_each(|file| file.field = numbers[file.field as usize]);
-            packer.push(entry);
-        }
-        let mut shard = packer.finish(self.object.key.clone(), self.object.version().clone());
-        shard.lacks_end = self.lacks_end;
-        Some(shard)
-    }
 }

@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use crate::value::varint;
+
 /// Maximum number of features that are read.
 const MAX_FEATURES: usize = 256;
 
@@ -217,17 +219,11 @@ impl Message<'_> {
         Ok(start..self.rest.start)
     }
 
-    /// A number with seven bits in each byte, the lowest first, ten bytes at most.
     fn number(&mut self) -> Result<u64, ExampleFault> {
-        let start = self.rest.start;
-        let mut number = 0_u64;
-        for (at, byte) in self.record[self.rest.clone()].iter().take(10).enumerate() {
-            number |= u64::from(byte & 0x7f) << (7 * at);
-            if *byte < 0x80 {
-                self.rest.start = start + at + 1;
-                return Ok(number);
-            }
-        }
-        Err(ExampleFault::Damaged("a number without an end", start))
+        let mut rest = &self.record[self.rest.clone()];
+        let damaged = ExampleFault::Damaged("a number without an end", self.rest.start);
+        let number = varint(&mut rest).ok_or(damaged)?;
+        self.rest.start = self.rest.end - rest.len();
+        Ok(number)
     }
 }

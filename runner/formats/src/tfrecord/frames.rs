@@ -47,17 +47,7 @@ impl Frames {
         Ok(Some(start..end))
     }
 
-    /// The record of the frame that was returned last. A damaged record does not keep the frames behind it from being read.
-    pub(super) async fn record(
-        &mut self,
-        frame: &Range<u64>,
-        most_bytes: u64,
-    ) -> Result<Result<Bytes, SourceFault>, SourceFault> {
-        let rest = self.rest(frame, most_bytes).await?;
-        Ok(self.checked(frame, rest))
-    }
-
-    /// The record with its checksum.
+    /// The record of the frame that was returned last, with its checksum.
     pub(super) async fn rest(&mut self, frame: &Range<u64>, most_bytes: u64) -> Result<Bytes, SourceFault> {
         let length = frame.end - frame.start - HEADER - FOOTER;
         if length > most_bytes {

@@ -34,7 +34,7 @@ pub(crate) async fn scan(
             Ok(Some(entry)) => packer.push(&entry),
             Ok(None) => break,
             Err(fault) => {
-                let lost = known.map(|known| known.saturating_sub(packer.samples()));
+                let lost = known.map(|known| known.saturating_sub(packer.samples));
                 damage.part(&object.key, lost, fault)?;
                 break;
             }

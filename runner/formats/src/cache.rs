@@ -1,4 +1,4 @@
-//! Row groups in memory, of which a limited number of bytes is kept.
+//! Row groups and shards in memory, of which a limited number of bytes is kept.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -8,22 +8,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use penstock_engine::ports::SourceFault;
 use tokio::sync::{Notify, OnceCell};
 
-/// Memory that row groups share, in bytes. Values that are not used make room for others, those first that were not used for longest.
-pub(super) struct Cache<T> {
-    limits: Limits,
+/// Memory that values share, in bytes. Values that are not used make room for others, those first that were not used for longest.
+pub(crate) struct Cache<T> {
+    pub(crate) limits: Limits,
     memory: Arc<Memory>,
     kept: Mutex<Kept<T>>,
 }
 
 /// Maximum numbers of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// Of all values.
-    pub(super) all: u64,
+    pub(crate) all: u64,
     /// Of values in use of which samples may share the memory.
-    pub(super) shared: u64,
+    pub(crate) shared: u64,
     /// Of values that are not used.
-    pub(super) unused: u64,
+    pub(crate) unused: u64,
 }
 
 struct Kept<T> {
@@ -45,57 +45,39 @@ struct Memory {
 }
 
 /// Reserved bytes, which are free again when the value is dropped.
-pub(super) struct Reserved {
+pub(crate) struct Reserved {
     bytes: u64,
     memory: Arc<Memory>,
 }
 
-/// Reserved bytes of a row group that is decoded. They grow if values in the encoding DELTA_BYTE_ARRAY take more than was assumed.
-pub(super) struct Growing {
-    reserved: Reserved,
-    /// Reserved bytes that are left to these values of the current column.
-    left: u64,
-    /// Bytes that they have taken.
-    taken: u64,
-    /// True if the current column has such values.
-    may_grow: bool,
-    /// Set once more bytes were needed and not free.
-    is_short: bool,
-}
-
 /// A value that is in use. Its memory stays reserved until the value is dropped.
-pub(super) struct InUse<T> {
+pub(crate) struct InUse<T> {
     value: Option<Arc<(T, Reserved)>>,
     memory: Arc<Memory>,
 }
 
 impl<T> Cache<T> {
-    pub(super) fn new(limits: Limits) -> Self {
+    pub(crate) fn new(limits: Limits) -> Self {
         let kept = Mutex::new(Kept { slots: HashMap::new(), uses: 0 });
         let memory = Arc::new(Memory { most: limits.all, used: AtomicU64::new(0), freed: Notify::new() });
         Self { limits, memory, kept }
     }
 
     /// True if the values in use may stay so for as long as samples share their memory: what is left is enough to make others.
-    pub(super) fn can_share(&self) -> bool {
+    pub(crate) fn can_share(&self) -> bool {
         let kept = self.lock();
         let in_use = kept.slots.values().filter(|slot| !slot.is_unused());
         in_use.map(Slot::bytes).sum::<u64>() <= self.limits.shared
     }
 
-    /// Maximum number of bytes of all values.
-    pub(super) fn most_bytes(&self) -> u64 {
-        self.limits.all
-    }
-
     /// Bytes that are in use or kept.
-    pub(super) fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         self.memory.used.load(Ordering::Relaxed)
     }
 
     /// The value with this number, which is made if it is not kept. Several callers make it once. To make it, `bytes` are reserved first;
     /// `make` returns those that the value still takes.
-    pub(super) async fn get<F>(
+    pub(crate) async fn get<F>(
         &self,
         number: usize,
         bytes: u64,
@@ -121,7 +103,7 @@ impl<T> Cache<T> {
     }
 
     /// Waits for `bytes`, which are at most the limit. A caller must not use a value meanwhile, so that all uses end.
-    pub(super) async fn reserve(&self, bytes: u64) -> Reserved {
+    pub(crate) async fn reserve(&self, bytes: u64) -> Reserved {
         let bytes = bytes.min(self.limits.all);
         loop {
             let freed = self.memory.freed.notified();
@@ -180,7 +162,7 @@ impl<T> Slot<T> {
 }
 
 impl<T> InUse<T> {
-    pub(super) fn value(&self) -> &T {
+    pub(crate) fn value(&self) -> &T {
         &self.value.as_ref().expect("a value stays until its use ends").0
     }
 }
@@ -194,7 +176,7 @@ impl<T> Drop for InUse<T> {
 
 impl Reserved {
     /// Adds bytes. Returns false if they are not free now.
-    pub(super) fn grow_by(&mut self, bytes: u64) -> bool {
+    pub(crate) fn grow_by(&mut self, bytes: u64) -> bool {
         let is_free = self.memory.try_take(bytes);
         if is_free {
             self.bytes += bytes;
@@ -203,50 +185,11 @@ impl Reserved {
     }
 
     /// Returns the bytes beyond `bytes`.
-    pub(super) fn shrink_to(&mut self, bytes: u64) {
+    pub(crate) fn shrink_to(&mut self, bytes: u64) {
         let free = self.bytes.saturating_sub(bytes);
         self.bytes -= free;
         self.memory.used.fetch_sub(free, Ordering::Relaxed);
         self.memory.freed.notify_waiters();
-    }
-}
-
-impl Growing {
-    pub(super) fn new(reserved: Reserved) -> Self {
-        Self { reserved, left: 0, taken: 0, may_grow: false, is_short: false }
-    }
-
-    /// Begins a column whose values may take `expanded` of the reserved bytes. They may grow unless this is 0.
-    pub(super) fn begin(&mut self, expanded: u64) {
-        (self.left, self.taken, self.may_grow) = (expanded, 0, expanded > 0);
-    }
-
-    /// Takes memory for values. Returns false if there is none.
-    pub(super) fn take(&mut self, bytes: u64) -> bool {
-        if let Some(more @ 1..) = bytes.checked_sub(self.left) {
-            if !self.may_grow || !self.reserved.grow_by(more) {
-                self.is_short = self.may_grow;
-                return false;
-            }
-            self.left += more;
-        }
-        self.left -= bytes;
-        self.taken += bytes;
-        true
-    }
-
-    /// Bytes that the values of the current column have taken.
-    pub(super) fn taken(&self) -> u64 {
-        self.taken
-    }
-
-    /// True if there was no memory to grow into.
-    pub(super) fn is_short(&self) -> bool {
-        self.is_short
-    }
-
-    pub(super) fn into_reserved(self) -> Reserved {
-        self.reserved
     }
 }
 
