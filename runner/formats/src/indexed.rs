@@ -23,6 +23,7 @@ use crate::damage::Damage;
 use crate::entry::{Digest, FilePlace};
 use crate::index::{FieldNames, IndexKind, SampleIndex, ShardIndex};
 use crate::ranges::{Read, ReadLimits, Reads};
+use crate::reason::Reason;
 use crate::shards::{Shards, digest, read_whole, versions, with_version};
 
 /// Decodes the files of samples.
@@ -31,7 +32,7 @@ pub(crate) trait Decode: Send + Sync {
     fn is_wanted(&self, field: usize) -> bool;
 
     /// Adds the content of a file to its sample. The error is a whole message.
-    fn add(&self, sample: &mut Sample, field: usize, content: Bytes) -> Result<(), String>;
+    fn add(&self, sample: &mut Sample, field: usize, content: Bytes) -> Result<(), Reason>;
 }
 
 /// Origin of an index.

@@ -14,6 +14,7 @@ mod lists;
 pub mod mds;
 pub mod parquet;
 mod ranges;
+mod reason;
 mod records;
 mod select;
 mod sequence;
@@ -28,6 +29,7 @@ pub use damage::Damage;
 pub use in_order::ShardStream;
 pub use index::{IndexFault, IndexKind, SampleIndex};
 pub use labels::{Classes, LabelTable, Labelling, NEW_CLASSES, SharedClasses, labelled_samples};
+pub use reason::Reason;
 pub use records::{
     RECORD_CURES, RecordFault, RecordFormat, RecordSource, SAMPLE_KEY, field_type, record_samples, sample_of,
 };

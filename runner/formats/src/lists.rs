@@ -6,6 +6,8 @@ use penstock_engine::item::{Dtype, Tensor, Value};
 use penstock_types::data_set::{DataField, FieldType};
 use penstock_types::plan::BYTES_FIELD;
 
+use crate::reason::Reason;
+
 /// Field with the places of the blobs in the field `name`.
 pub(crate) fn offsets_name(name: &str) -> Arc<str> {
     format!("{name}.offsets").into()
@@ -19,17 +21,18 @@ pub(crate) fn offsets_field(field: &DataField) -> DataField {
 
 /// Refuses a list of blobs as the field that stages read as one file: a decoder would take the first, and ignore the others. The error is
 /// the end of a sentence.
-pub(crate) fn check_name(field: &str) -> Result<(), String> {
+pub(crate) fn check_name(field: &str) -> Result<(), Reason> {
     match field == BYTES_FIELD {
         false => Ok(()),
         true => Err(format!(
             "has lists of blobs, and the field `{BYTES_FIELD}` is one file: give it another name in `fields`"
-        )),
+        )
+        .into()),
     }
 }
 
 /// Start of each blob of these lengths, and the end of the last one: one number more than there are blobs.
-pub(crate) fn offsets(lengths: impl Iterator<Item = usize>) -> Result<Value, String> {
+pub(crate) fn offsets(lengths: impl Iterator<Item = usize>) -> Result<Value, Reason> {
     let (mut end, mut data) = (0, Vec::with_capacity(8 * (lengths.size_hint().0 + 1)));
     data.extend_from_slice(&0_i64.to_le_bytes());
     for length in lengths {

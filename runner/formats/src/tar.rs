@@ -26,6 +26,7 @@ use crate::damage::{Damage, cut_sample};
 use crate::in_order::{InOrder, OpenShard, ShardStream, WholeSample};
 use crate::index::{IndexKind, SampleIndex};
 use crate::indexed::{Decode, IndexFrom, indexed_samples};
+use crate::reason::Reason;
 use crate::select::Selection;
 use crate::sequence::Sequence;
 use crate::shards::Shards;
@@ -163,7 +164,7 @@ impl Decode for Files {
         self.names[field].is_some()
     }
 
-    fn add(&self, sample: &mut Sample, field: usize, content: Bytes) -> Result<(), String> {
+    fn add(&self, sample: &mut Sample, field: usize, content: Bytes) -> Result<(), Reason> {
         let Some(name) = &self.names[field] else { return Ok(()) };
         let field = &self.fields[field];
         if sample.field(name).is_some() {
@@ -172,7 +173,7 @@ impl Decode for Files {
             let mut twice =
                 others.filter(|(other, own)| own.as_ref() == Some(name) && value::plain_name(other) == plain);
             if let Some((other, _)) = twice.next() {
-                return Err(format!("a shard {}", both(&sample.key, other, field)));
+                return Err(format!("a shard {}", both(&sample.key, other, field)).into());
             }
         }
         let left = self.most_bytes.saturating_sub(sample.bytes());

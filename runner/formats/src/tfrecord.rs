@@ -26,6 +26,7 @@ use crate::damage::Damage;
 use crate::in_order::{InOrder, OpenShard, ShardStream, WholeSample};
 use crate::index::{IndexKind, numbered_key};
 use crate::indexed::{Decode, IndexFrom, indexed_samples};
+use crate::reason::Reason;
 use crate::sequence::Sequence;
 use crate::shards::Shards;
 use frames::Frames;
@@ -93,7 +94,7 @@ impl Decode for Records {
         true
     }
 
-    fn add(&self, sample: &mut Sample, _: usize, frame: Bytes) -> Result<(), String> {
+    fn add(&self, sample: &mut Sample, _: usize, frame: Bytes) -> Result<(), Reason> {
         let record =
             frames::record(frame).map_err(|reason| format!("the record {} {reason}", shown(&sample.key)))?;
         // A feature may become the key.
@@ -153,8 +154,9 @@ impl InOrder<WholeSample> for File {
 }
 
 /// Adds the fields of a record. Returns true if it has lists of features, which are not read.
-fn add(fields: &RecordFields, sample: &mut Sample, record: Bytes, most_bytes: u64) -> Result<bool, String> {
+fn add(fields: &RecordFields, sample: &mut Sample, record: Bytes, most_bytes: u64) -> Result<bool, Reason> {
     // The key may change while fields are added.
     let key = sample.key.clone();
-    fields.add(sample, &record, most_bytes).map_err(|reason| format!("the record {} {reason}", shown(&key)))
+    let added = fields.add(sample, &record, most_bytes);
+    Ok(added.map_err(|reason| format!("the record {} {reason}", shown(&key)))?)
 }

@@ -5,12 +5,14 @@
 use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 use bytes::Bytes;
 
+use crate::reason::Reason;
+
 /// The content of `size` bytes that `unpack` fills; `None` if it is longer or shorter. The caller has checked that this much memory may
 /// be taken.
 pub(crate) fn whole(
     size: u64,
-    unpack: impl FnOnce(&mut [u8]) -> Result<Option<usize>, String>,
-) -> Result<Option<Bytes>, String> {
+    unpack: impl FnOnce(&mut [u8]) -> Result<Option<usize>, Reason>,
+) -> Result<Option<Bytes>, Reason> {
     let size = usize::try_from(size).map_err(|_| "does not fit into memory".to_owned())?;
     let mut content = vec![0; size];
     let filled = unpack(&mut content).map_err(|reason| format!("cannot be decompressed: {reason}"))?;
@@ -19,7 +21,7 @@ pub(crate) fn whole(
 
 /// Decompresses Brotli, of which nothing else may follow. Its window takes up to 16 MiB beside the content: the extension for larger ones
 /// is refused.
-pub(crate) fn brotli(packed: &[u8], content: &mut [u8]) -> Result<Option<usize>, String> {
+pub(crate) fn brotli(packed: &[u8], content: &mut [u8]) -> Result<Option<usize>, Reason> {
     let alloc = StandardAlloc::default;
     let mut state = BrotliState::new_strict(alloc(), alloc(), alloc());
     let (mut packed_left, mut packed_at, mut left, mut at) = (packed.len(), 0, content.len(), 0);
@@ -36,19 +38,20 @@ pub(crate) fn brotli(packed: &[u8], content: &mut [u8]) -> Result<Option<usize>,
     );
     match result {
         BrotliResult::ResultSuccess if packed_left == 0 => Ok(Some(at)),
-        BrotliResult::ResultSuccess => Err(format!("{packed_left} bytes follow its end")),
+        BrotliResult::ResultSuccess => Err(format!("{packed_left} bytes follow its end").into()),
         BrotliResult::NeedsMoreOutput => Ok(None),
-        BrotliResult::NeedsMoreInput => Err("it is cut off".to_owned()),
-        BrotliResult::ResultFailure => Err(format!("it is no Brotli: {:?}", state.error_code)),
+        BrotliResult::NeedsMoreInput => Err("it is cut off".into()),
+        BrotliResult::ResultFailure => Err(format!("it is no Brotli: {:?}", state.error_code).into()),
     }
 }
 
 /// Decompresses a block of Snappy, which states its length.
-pub(crate) fn snappy(packed: &[u8], content: &mut [u8]) -> Result<Option<usize>, String> {
+pub(crate) fn snappy(packed: &[u8], content: &mut [u8]) -> Result<Option<usize>, Reason> {
     let length = snap::raw::decompress_len(packed).map_err(|error| error.to_string())?;
     match length <= content.len() {
         true => {
-            snap::raw::Decoder::new().decompress(packed, content).map(Some).map_err(|error| error.to_string())
+            let filled = snap::raw::Decoder::new().decompress(packed, content);
+            Ok(Some(filled.map_err(|error| error.to_string())?))
         }
         false => Ok(None),
     }
@@ -67,17 +70,20 @@ mod tests {
         assert_eq!(unpacked(HELLO, 5), Ok(Some(Bytes::from_static(b"hello"))));
         assert_eq!((unpacked(HELLO, 4), unpacked(HELLO, 6)), (Ok(None), Ok(None)));
         for length in 0..HELLO.len() {
-            let reason = unpacked(&HELLO[..length], 5).unwrap_err();
+            let reason = unpacked(&HELLO[..length], 5).unwrap_err().to_string();
             assert_eq!(reason, "cannot be decompressed: it is cut off", "{length}");
         }
         let more = [HELLO, b"x"].concat();
-        assert_eq!(unpacked(&more, 5).unwrap_err(), "cannot be decompressed: 1 bytes follow its end");
+        assert_eq!(
+            unpacked(&more, 5).unwrap_err().to_string(),
+            "cannot be decompressed: 1 bytes follow its end"
+        );
     }
 
     #[test]
     fn a_window_beyond_the_standard_is_refused() {
         // A window of 2^30 bytes, and an empty block.
-        let reason = brotli(&[0x11, 30, 0x03, 0, 0, 0], &mut [0; 8]).unwrap_err();
+        let reason = brotli(&[0x11, 30, 0x03, 0, 0, 0], &mut [0; 8]).unwrap_err().to_string();
         assert!(reason.starts_with("it is no Brotli: "), "{reason}");
     }
 }

@@ -8,6 +8,8 @@ use bytes::Bytes;
 use penstock_engine::item::Value;
 use penstock_types::data_set::FieldType;
 
+use crate::reason::Reason;
+
 /// Maximum length of a key, in bytes.
 const MAX_KEY: usize = 4096;
 
@@ -21,7 +23,7 @@ pub(crate) fn plain_name(name: &str) -> &str {
 
 /// Value of a field by its name, as WebDataset decodes it: `NAME.gz` and `NAME.zst` are decompressed, to at most `most` bytes; `cls`, `cls2`, `id`, `index` and `inx` are whole
 /// numbers, `txt`, `text`, `transcript`, `json` and `jsn` are texts, and all others are blobs. The error is the end of a sentence.
-pub(crate) fn of(name: &str, content: Bytes, most: u64) -> Result<Value, String> {
+pub(crate) fn of(name: &str, content: Bytes, most: u64) -> Result<Value, Reason> {
     let content = match name.rsplit_once('.') {
         Some((_, "gz")) => inflated(flate2::read::MultiGzDecoder::new(&*content), most)?,
         Some((_, "zst")) => {
@@ -51,13 +53,14 @@ pub(crate) fn kind_of(name: &str) -> FieldType {
     }
 }
 
-fn inflated(decoder: impl Read, most: u64) -> Result<Bytes, String> {
+fn inflated(decoder: impl Read, most: u64) -> Result<Bytes, Reason> {
     let bytes = read_up_to(decoder, most)?;
-    bytes.ok_or_else(|| format!("has more than {most} bytes when it is decompressed; raise `buffer_mib`"))
+    Ok(bytes
+        .ok_or_else(|| format!("has more than {most} bytes when it is decompressed; raise `buffer_mib`"))?)
 }
 
 /// All that a decoder returns; `None` if it is more than `most` bytes.
-pub(crate) fn read_up_to(decoder: impl Read, most: u64) -> Result<Option<Bytes>, String> {
+pub(crate) fn read_up_to(decoder: impl Read, most: u64) -> Result<Option<Bytes>, Reason> {
     let mut bytes = Vec::new();
     let read = decoder.take(most.saturating_add(1)).read_to_end(&mut bytes);
     read.map_err(|error| format!("cannot be decompressed: {error}"))?;
@@ -73,16 +76,16 @@ pub(crate) fn part(whole: &Bytes, range: Range<usize>) -> Bytes {
 }
 
 /// A value as the key of a sample. The error is the end of a sentence.
-pub(crate) fn key(value: &Value) -> Result<Arc<str>, String> {
+pub(crate) fn key(value: &Value) -> Result<Arc<str>, Reason> {
     let key = match value {
         Value::Text(text) => text.clone(),
         Value::Int(number) => number.to_string(),
         Value::Blob(bytes) => text(bytes)?,
-        Value::Real(_) | Value::Tensor(_) => return Err("is neither a text nor a whole number".to_owned()),
+        Value::Real(_) | Value::Tensor(_) => return Err("is neither a text nor a whole number".into()),
     };
     match key.len() <= MAX_KEY {
         true => Ok(key.into()),
-        false => Err(format!("has {} bytes, more than the {MAX_KEY} of a key", key.len())),
+        false => Err(format!("has {} bytes, more than the {MAX_KEY} of a key", key.len()).into()),
     }
 }
 
@@ -105,8 +108,9 @@ pub(crate) fn varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-pub(crate) fn text(content: &[u8]) -> Result<String, String> {
-    str::from_utf8(content).map(str::to_owned).map_err(|error| format!("is not a text in UTF-8: {error}"))
+pub(crate) fn text(content: &[u8]) -> Result<String, Reason> {
+    let text = str::from_utf8(content).map_err(|error| format!("is not a text in UTF-8: {error}"))?;
+    Ok(text.to_owned())
 }
 
 pub(crate) fn shortened(text: &str) -> String {

@@ -20,7 +20,7 @@ pub fn example(input: &[u8]) {
         match fields.add(&mut sample, &input.to_vec().into(), MOST_BYTES) {
             // An empty list and a list of one blob have one place and two.
             Ok(_) => assert!(sample.bytes() <= MOST_BYTES + 64 + input.len() as u64, "{sample:?}"),
-            Err(reason) => assert_printable(&reason),
+            Err(reason) => assert_printable(&reason.to_string()),
         }
     }
 }

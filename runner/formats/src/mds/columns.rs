@@ -10,6 +10,7 @@ use penstock_types::data_set::DataField;
 
 use super::encoding::{Encoding, images};
 use crate::lists::{offsets_field, offsets_name};
+use crate::reason::Reason;
 use crate::value::{key, little_endian, part, shortened};
 
 /// The columns, in the order of the shard.
@@ -69,14 +70,14 @@ impl ShardColumns {
     }
 
     /// Adds the fields of a sample. The error is the end of a sentence about the sample.
-    pub(super) fn add(&self, sample: &mut Sample, content: &Bytes) -> Result<(), String> {
+    pub(super) fn add(&self, sample: &mut Sample, content: &Bytes) -> Result<(), Reason> {
         let variable = self.0.iter().filter(|column| column.size.is_none()).count();
         let (mut sizes, mut start) =
             (content.get(..4 * variable).unwrap_or_default().chunks_exact(4), 4 * variable);
         for column in &self.0 {
             let of_column =
-                |reason: String| format!("has the column `{}`, which {reason}", shortened(&column.name));
-            let truncated = || of_column("ends after the sample: the shard is damaged".to_owned());
+                |reason: Reason| format!("has the column `{}`, which {reason}", shortened(&column.name));
+            let truncated = || of_column("ends after the sample: the shard is damaged".into());
             let size = match column.size {
                 Some(size) => Some(size),
                 None => sizes.next().and_then(|size| Some(u32::from_le_bytes(size.try_into().ok()?).into())),
@@ -108,7 +109,8 @@ impl ShardColumns {
         match start == content.len() {
             true => Ok(()),
             false => {
-                Err(format!("has {} bytes after its columns: the shard is damaged", content.len() - start))
+                Err(format!("has {} bytes after its columns: the shard is damaged", content.len() - start)
+                    .into())
             }
         }
     }

@@ -4,6 +4,7 @@ use bytes::{Buf, Bytes};
 use penstock_engine::item::{Dtype, Tensor, Value};
 use penstock_types::data_set::FieldType;
 
+use crate::reason::Reason;
 use crate::value::{little_endian, shortened, text};
 
 /// Maximum number of dimensions of an array.
@@ -39,7 +40,7 @@ pub(super) enum Encoding {
 
 impl Encoding {
     /// The encoding of this name. The error is the end of a sentence about the encoding.
-    pub(super) fn named(name: &str) -> Result<Self, String> {
+    pub(super) fn named(name: &str) -> Result<Self, Reason> {
         Ok(match name {
             "bytes" | "jpeg" | "png" => Self::Blob,
             "str" | "str_decimal" => Self::Text,
@@ -57,21 +58,21 @@ impl Encoding {
             "float64" => Self::Real { size: 8 },
             "str_int" => Self::IntText,
             "str_float" => Self::RealText,
-            "pkl" => return Err("is not read, since it runs code that the data contain".to_owned()),
-            "pil" => return Err("is not read: write images as `jpeg` or `png`".to_owned()),
-            "list[pil]" => return Err("is not read: write images as `list[jpeg]` or `list[png]`".to_owned()),
+            "pkl" => return Err("is not read, since it runs code that the data contain".into()),
+            "pil" => return Err("is not read: write images as `jpeg` or `png`".into()),
+            "list[pil]" => return Err("is not read: write images as `list[jpeg]` or `list[png]`".into()),
             "jpeg_array" | "jpegarray" => Self::Images { unused: 0 },
             "list[jpeg]" | "list[png]" => Self::Images { unused: 4 },
             array => match array.strip_prefix("ndarray") {
                 Some("") => Self::Array { dtype: None, shape: None },
                 Some(rest) => Self::array(rest.strip_prefix(':').ok_or("is unknown")?)?,
-                None => return Err("is unknown".to_owned()),
+                None => return Err("is unknown".into()),
             },
         })
     }
 
     /// An array `DTYPE` or `DTYPE:SIZE,SIZE`.
-    fn array(text: &str) -> Result<Self, String> {
+    fn array(text: &str) -> Result<Self, Reason> {
         let (dtype, shape) = text.split_once(':').map_or((text, None), |(dtype, shape)| (dtype, Some(shape)));
         let dtype = match dtype {
             "" => None,
@@ -81,7 +82,7 @@ impl Encoding {
             .map(|shape| shape.split(',').map(|size| size.trim().parse()).collect::<Result<Vec<u32>, _>>());
         let shape = shape.transpose().map_err(|_| "has a shape that is no list of sizes")?;
         match shape.as_ref().is_some_and(|shape| shape.len() > MAX_RANK) {
-            true => Err(format!("has more than {MAX_RANK} dimensions")),
+            true => Err(format!("has more than {MAX_RANK} dimensions").into()),
             false => Ok(Self::Array { dtype, shape }),
         }
     }
@@ -112,10 +113,10 @@ impl Encoding {
     }
 
     /// Value of a column, but not of several images. The error is the end of a sentence about the column.
-    pub(super) fn value(&self, content: Bytes) -> Result<Value, String> {
+    pub(super) fn value(&self, content: Bytes) -> Result<Value, Reason> {
         Ok(match self {
             Self::Blob => Value::Blob(content),
-            Self::Images { .. } => return Err("is a list of images, which is no value".to_owned()),
+            Self::Images { .. } => return Err("is a list of images, which is no value".into()),
             Self::Text | Self::Json => Value::Text(text(&content)?),
             Self::Int { is_signed, size } => {
                 let bits = number(&content, *size)?;
@@ -152,16 +153,16 @@ impl Encoding {
 }
 
 /// Sizes of images, four bytes each, and the images in sequence.
-pub(super) fn images(mut content: Bytes, unused: usize) -> Result<(Bytes, Bytes), String> {
+pub(super) fn images(mut content: Bytes, unused: usize) -> Result<(Bytes, Bytes), Reason> {
     const TRUNCATED: &str = "ends before the sizes of its images";
     if content.len() < unused {
-        return Err(TRUNCATED.to_owned());
+        return Err(TRUNCATED.into());
     }
     content.advance(unused);
     let count = content.try_get_u32_le().map_err(|_| TRUNCATED)?;
     let head = u64::from(count) * 4;
     if head > content.len() as u64 {
-        return Err(TRUNCATED.to_owned());
+        return Err(TRUNCATED.into());
     }
     let sizes = content.split_to(head as usize);
     let bytes = sizes.chunks_exact(4).map(little_endian).sum::<u64>();
@@ -170,19 +171,20 @@ pub(super) fn images(mut content: Bytes, unused: usize) -> Result<(Bytes, Bytes)
         false => Err(format!(
             "states {bytes} bytes for its {count} images, but has {} bytes of images",
             content.len()
-        )),
+        )
+        .into()),
     }
 }
 
 /// Array element type of this name.
-fn element(name: &str) -> Result<Dtype, String> {
+fn element(name: &str) -> Result<Dtype, Reason> {
     let known = ["uint8", "int8", "uint16", "int16", "float16", "int32", "float32", "int64", "float64"];
     let dtype = known.contains(&name).then(|| Dtype::named(name)).flatten();
-    dtype.ok_or_else(|| format!("has elements of the type `{}`, which no field has", shortened(name)))
+    Ok(dtype.ok_or_else(|| format!("has elements of the type `{}`, which no field has", shortened(name)))?)
 }
 
 /// An array: the number of its element type unless `dtype` is given, its shape unless that is given, and its elements.
-fn tensor(dtype: Option<Dtype>, shape: Option<&[u32]>, mut content: Bytes) -> Result<Value, String> {
+fn tensor(dtype: Option<Dtype>, shape: Option<&[u32]>, mut content: Bytes) -> Result<Value, Reason> {
     const TRUNCATED: &str = "ends before its shape";
     let dtype = match dtype {
         Some(dtype) => dtype,
@@ -198,7 +200,7 @@ fn tensor(dtype: Option<Dtype>, shape: Option<&[u32]>, mut content: Bytes) -> Re
             64 => "uint64",
             65 => "int64",
             66 => "float64",
-            other => return Err(format!("has elements of the unknown type {other}")),
+            other => return Err(format!("has elements of the unknown type {other}").into()),
         })?,
     };
     let shape = match shape {
@@ -207,10 +209,10 @@ fn tensor(dtype: Option<Dtype>, shape: Option<&[u32]>, mut content: Bytes) -> Re
             let head = content.try_get_u8().map_err(|_| TRUNCATED)?;
             let (rank, width) = (usize::from(head >> 2), 1 << (head & 3));
             if rank > MAX_RANK {
-                return Err(format!("has {rank} dimensions, more than {MAX_RANK}"));
+                return Err(format!("has {rank} dimensions, more than {MAX_RANK}").into());
             }
             if content.len() < rank * width {
-                return Err(TRUNCATED.to_owned());
+                return Err(TRUNCATED.into());
             }
             let sizes = content.split_to(rank * width);
             let size = |bytes: &[u8]| {
@@ -222,15 +224,15 @@ fn tensor(dtype: Option<Dtype>, shape: Option<&[u32]>, mut content: Bytes) -> Re
     let bytes = shape.iter().try_fold(dtype.size() as u64, |bytes, size| bytes.checked_mul((*size).into()));
     if bytes != Some(content.len() as u64) {
         let (found, dtype) = (content.len(), dtype.name());
-        return Err(format!("has {found} bytes, which are no array of {dtype} of the shape {shape:?}"));
+        return Err(format!("has {found} bytes, which are no array of {dtype} of the shape {shape:?}").into());
     }
     Ok(Value::Tensor(Tensor { dtype, shape, data: content }))
 }
 
-fn number(content: &[u8], size: usize) -> Result<u64, String> {
+fn number(content: &[u8], size: usize) -> Result<u64, Reason> {
     match content.len() == size {
         true => Ok(little_endian(content)),
-        false => Err(format!("has {} bytes instead of {size}", content.len())),
+        false => Err(format!("has {} bytes instead of {size}", content.len()).into()),
     }
 }
 
@@ -241,7 +243,7 @@ mod tests {
     use super::*;
 
     fn value(name: &str, content: &[u8]) -> Result<Value, String> {
-        Encoding::named(name)?.value(Bytes::copy_from_slice(content))
+        Ok(Encoding::named(name)?.value(Bytes::copy_from_slice(content))?)
     }
 
     #[test]
@@ -275,7 +277,7 @@ mod tests {
 
     #[test]
     fn encodings_that_are_not_read_state_the_reason() {
-        let refused = |name: &str| Encoding::named(name).unwrap_err();
+        let refused = |name: &str| Encoding::named(name).unwrap_err().to_string();
         assert_eq!(refused("pkl"), "is not read, since it runs code that the data contain");
         assert_eq!(refused("ndarray:uint32"), "has elements of the type `uint32`, which no field has");
         assert_eq!(refused("ndarray:uint8:3,x"), "has a shape that is no list of sizes");
@@ -296,7 +298,7 @@ mod tests {
         assert_eq!(list("jpegarray", &[0, 0, 0, 0]), blob(&[]));
         assert_eq!(list("list[png]", &[0, 0, 0, 0, 0, 0, 0, 0]), blob(&[]));
         assert_eq!(list("list[jpeg]", &[9, 9, 9, 9, 1, 0, 0, 0, 0, 0, 0, 0]), blob(&[]));
-        let refused = |name: &str, content: &[u8]| list(name, content).unwrap_err();
+        let refused = |name: &str, content: &[u8]| list(name, content).unwrap_err().to_string();
         assert_eq!(
             refused("jpeg_array", &[1, 0, 0, 0, 3, 0, 0, 0, 7]),
             "states 3 bytes for its 1 images, but has 1 bytes of images"

@@ -14,6 +14,7 @@ use tokio::task::spawn_blocking;
 
 use super::index::{Compression, File, MdsIndex, Shard};
 use crate::cache::{Cache, InUse, Limits};
+use crate::reason::Reason;
 use crate::unpack;
 use crate::value::{little_endian, read_up_to};
 
@@ -97,12 +98,12 @@ impl OpenShards {
                 let done = work.await.map_err(|error| {
                     SourceFault::new("reading a shard was interrupted", Some(error.into()))
                 })?;
-                let content = done.map_err(|reason| self.file_fault(zip, &reason))?;
+                let content = done.map_err(|reason| self.file_fault(zip, &reason.to_string()))?;
                 // The index states a size that the places fit into, and the content has this size.
                 (content.slice(..head as usize), Content::Held(content))
             }
         };
-        check_places(&head, shard).map_err(|reason| self.fault(shard, &reason))?;
+        check_places(&head, shard).map_err(|reason| self.fault(shard, &reason.to_string()))?;
         Ok(Opened { places: head.slice(4..), content })
     }
 
@@ -130,27 +131,29 @@ impl OpenShards {
 }
 
 /// Checks the start of a shard: the number of its samples, and their places, which ascend to its end.
-fn check_places(head: &[u8], shard: &Shard) -> Result<(), String> {
+fn check_places(head: &[u8], shard: &Shard) -> Result<(), Reason> {
     let mut numbers = head.chunks_exact(4).map(little_endian);
     let count = numbers.next().unwrap_or(0);
     if count != shard.samples {
-        return Err(format!("has {count} samples instead of {}, as the index says", shard.samples));
+        return Err(format!("has {count} samples instead of {}, as the index says", shard.samples).into());
     }
     let mut last = head.len() as u64;
     for place in numbers {
         if place < last {
-            return Err(format!("has a sample at byte {place}, before byte {last}: it is damaged"));
+            return Err(format!("has a sample at byte {place}, before byte {last}: it is damaged").into());
         }
         last = place;
     }
     match last == shard.raw.bytes {
         true => Ok(()),
-        false => Err(format!("has samples up to byte {last}, and {} bytes: it is damaged", shard.raw.bytes)),
+        false => {
+            Err(format!("has samples up to byte {last}, and {} bytes: it is damaged", shard.raw.bytes).into())
+        }
     }
 }
 
 /// Compares the hashes whose algorithms are known.
-fn check_hashes(hashes: &BTreeMap<String, String>, bytes: &[u8]) -> Result<(), String> {
+fn check_hashes(hashes: &BTreeMap<String, String>, bytes: &[u8]) -> Result<(), Reason> {
     use sha1::Digest as _;
     use sha2::Digest as _;
     for (name, stored) in hashes {
@@ -160,7 +163,7 @@ fn check_hashes(hashes: &BTreeMap<String, String>, bytes: &[u8]) -> Result<(), S
             _ => continue,
         };
         if !found.eq_ignore_ascii_case(stored) {
-            return Err(format!("has another {name} than in the index: it is damaged"));
+            return Err(format!("has another {name} than in the index: it is damaged").into());
         }
     }
     Ok(())
@@ -171,7 +174,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// The content of a shard, which has `size` bytes.
-fn decompressed(compression: Compression, bytes: &[u8], size: u64) -> Result<Bytes, String> {
+fn decompressed(compression: Compression, bytes: &[u8], size: u64) -> Result<Bytes, Reason> {
     let content = match compression {
         Compression::Brotli => unpack::whole(size, |content| unpack::brotli(bytes, content))?,
         Compression::Bzip2 => read_up_to(MultiBzDecoder::new(bytes), size)?,
@@ -183,7 +186,7 @@ fn decompressed(compression: Compression, bytes: &[u8], size: u64) -> Result<Byt
             read_up_to(decoder, size)?
         }
     };
-    content
-        .filter(|content| content.len() as u64 == size)
-        .ok_or_else(|| format!("has other than {size} bytes when it is decompressed, as the index says"))
+    let content = content.filter(|content| content.len() as u64 == size);
+    let other = || format!("has other than {size} bytes when it is decompressed, as the index says");
+    Ok(content.ok_or_else(other)?)
 }

@@ -12,6 +12,7 @@ use super::columns::{Kind, Leaf};
 use super::footer::Chunk;
 use super::pages::Pages;
 use crate::lists::offsets;
+use crate::reason::Reason;
 
 /// Number of rows that are decoded at a time.
 const BATCH: usize = 4096;
@@ -56,7 +57,7 @@ struct Lists {
 /// Reason why a row has no value of a column.
 pub(super) enum RowFault {
     /// The value is damaged. The reason is the end of a sentence about the column.
-    Damaged(String),
+    Damaged(Reason),
     /// The value is a list that cannot become a field. The reason is a noun phrase.
     Shape(&'static str),
 }
@@ -74,9 +75,9 @@ struct Shape<'a> {
 }
 
 /// Decodes the pages of a column chunk of `rows` rows. The error is the end of a sentence about the column.
-pub(super) fn decode(pages: Pages, chunk: &Chunk, leaf: &Leaf, rows: u64) -> Result<Column, String> {
+pub(super) fn decode(pages: Pages, chunk: &Chunk, leaf: &Leaf, rows: u64) -> Result<Column, Reason> {
     if leaf.lists.is_empty() && chunk.values != rows {
-        return Err(format!("has {} values for {rows} rows by the footer", chunk.values));
+        return Err(format!("has {} values for {rows} rows by the footer", chunk.values).into());
     }
     let (kind, is_list) = (leaf.kind, !leaf.lists.is_empty());
     let values = match kind {
@@ -109,7 +110,7 @@ pub(super) fn decode(pages: Pages, chunk: &Chunk, leaf: &Leaf, rows: u64) -> Res
         })?,
         ColumnReader::Int64ColumnReader(reader) => column.read(leaf, reader, rows, |values, more| {
             if matches!(kind, Kind::Int { is_unsigned: true, .. }) && more.iter().any(|value| *value < 0) {
-                return Err("has a number beyond 9223372036854775807, the largest one of a field".to_owned());
+                return Err("has a number beyond 9223372036854775807, the largest one of a field".into());
             }
             values.add_numbers(kind, more.iter().copied());
             Ok(())
@@ -118,7 +119,7 @@ pub(super) fn decode(pages: Pages, chunk: &Chunk, leaf: &Leaf, rows: u64) -> Res
             if more.iter().any(|time| time.to_seconds().abs() > MAX_SECONDS) {
                 return Err(
                     "has a time before 1678 or after 2261, which is no number of nanoseconds in 64 bits"
-                        .to_owned(),
+                        .into(),
                 );
             }
             values.add_ints(more.iter().map(|value| value.to_nanos()), i64::to_le_bytes);
@@ -204,14 +205,14 @@ impl Values {
         }
     }
 
-    fn add_bytes<'a>(&mut self, kind: Kind, more: impl Iterator<Item = &'a ByteArray>) -> Result<(), String> {
+    fn add_bytes<'a>(&mut self, kind: Kind, more: impl Iterator<Item = &'a ByteArray>) -> Result<(), Reason> {
         for value in more {
             match (&mut *self, kind) {
                 (Self::Bytes(values), _) => values.push(value.clone()),
                 (values, Kind::Decimal { scale }) => {
                     let bytes = value.data();
                     let Some(start) = 16_usize.checked_sub(bytes.len()) else {
-                        return Err("has decimals of more than 16 bytes".to_owned());
+                        return Err("has decimals of more than 16 bytes".into());
                     };
                     let is_negative = bytes.first().is_some_and(|byte| *byte >= 0x80);
                     let mut digits = [if is_negative { 0xff } else { 0 }; 16];
@@ -262,8 +263,8 @@ impl Column {
         leaf: &Leaf,
         mut reader: ColumnReaderImpl<T>,
         rows: u64,
-        mut add: impl FnMut(&mut Values, &[T::T]) -> Result<(), String>,
-    ) -> Result<(), String> {
+        mut add: impl FnMut(&mut Values, &[T::T]) -> Result<(), Reason>,
+    ) -> Result<(), Reason> {
         let highest = leaf.descr.max_def_level();
         let (mut levels, mut repeats, mut values) = (Vec::new(), Vec::new(), Vec::new());
         let mut shape = Shape {
@@ -283,13 +284,13 @@ impl Column {
                 .read_records(most, Some(&mut levels), Some(&mut repeats), &mut values)
                 .map_err(|error| reason(&error))?;
             if records == 0 {
-                return Err(format!("ends after {read} of {rows} rows"));
+                return Err(format!("ends after {read} of {rows} rows").into());
             }
             read += records as u64;
             match &mut self.lists {
                 Some(lists) => {
                     if levels.len() != repeats.len() || values.len() > levels.len() {
-                        return Err("has a different number of levels of both kinds".to_owned());
+                        return Err("has a different number of levels of both kinds".into());
                     }
                     let first = self.values.len(self.kind);
                     let innermost = leaf.lists.last().copied().unwrap_or(highest);
@@ -312,7 +313,7 @@ impl Column {
                     }
                     let end = shape.read(lists, &levels, &repeats, first)?;
                     if end != self.values.len(self.kind) {
-                        return Err("has a different number of values than its levels".to_owned());
+                        return Err("has a different number of values than its levels".into());
                     }
                     shape.end(lists, end);
                 }
@@ -341,7 +342,7 @@ impl Column {
             }
         }
         let found = self.lists.as_ref().map_or(self.values.len(self.kind), |lists| lists.starts.len() - 1);
-        if found as u64 == rows { Ok(()) } else { Err(format!("has {found} values for {rows} rows")) }
+        if found as u64 == rows { Ok(()) } else { Err(format!("has {found} values for {rows} rows").into()) }
     }
 
     /// Bytes that the values take, without the pages of texts and blobs.
@@ -529,13 +530,13 @@ impl Shape<'_> {
         levels: &[i16],
         repeats: &[i16],
         first: usize,
-    ) -> Result<usize, String> {
+    ) -> Result<usize, Reason> {
         let highest = self.leaf.descr.max_def_level();
         let mut element = first;
         for (level, repeat) in levels.iter().zip(repeats) {
             let repeat = usize::try_from(*repeat).unwrap_or(usize::MAX);
             if repeat > lists.depth || (repeat > 0 && !self.is_open) || *level > highest {
-                return Err("has levels that contradict each other".to_owned());
+                return Err("has levels that contradict each other".into());
             }
             if repeat == 0 {
                 self.end(lists, element);
@@ -548,7 +549,7 @@ impl Shape<'_> {
             // Lists that begin here: those that have an element, and an empty one or a null.
             let filled = self.leaf.lists.iter().take_while(|list| *level >= **list).count();
             if filled < repeat {
-                return Err("has levels that contradict each other".to_owned());
+                return Err("has levels that contradict each other".into());
             }
             self.counts[repeat..filled].fill(1);
             self.counts[filled..].fill(0);
@@ -590,8 +591,8 @@ impl Shape<'_> {
     }
 }
 
-fn text(content: &[u8]) -> Result<&str, String> {
-    str::from_utf8(content).map_err(|error| format!("has a text that is not UTF-8: {error}"))
+fn text(content: &[u8]) -> Result<&str, Reason> {
+    Ok(str::from_utf8(content).map_err(|error| format!("has a text that is not UTF-8: {error}"))?)
 }
 
 /// Reason of an error: of our own pages, or of the library.

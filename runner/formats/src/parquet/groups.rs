@@ -20,6 +20,7 @@ use super::growing::Growing;
 use super::pages::{self, Pages};
 use crate::cache::Reserved;
 use crate::ranges::{Read, ReadLimits, Reads};
+use crate::reason::Reason;
 
 /// A file.
 #[derive(Debug)]
@@ -262,7 +263,7 @@ impl Decoding {
             if memory().is_short {
                 return self.short(place, bytes);
             }
-            let decoded = decoded.unwrap_or_else(|_| Err("has values that contradict themselves".to_owned()));
+            let decoded = decoded.unwrap_or_else(|_| Err("has values that contradict themselves".into()));
             let column = decoded.map_err(|reason| FileFault::pages(&leaf.name, reason))?;
             let pages = chunk.uncompressed.max(chunk.len).saturating_add(memory().taken);
             size += column.bytes() + if column.keeps_pages() { pages } else { 0 };
@@ -271,7 +272,7 @@ impl Decoding {
         Ok(Decoded::Columns(columns, size))
     }
 
-    fn pages(&self, at: usize, bytes: Bytes) -> Result<Pages, String> {
+    fn pages(&self, at: usize, bytes: Bytes) -> Result<Pages, Reason> {
         Pages::new(bytes, &self.chunks[at], &self.layout.leaves[at], self.memory.clone())
     }
 

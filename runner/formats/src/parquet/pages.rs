@@ -14,6 +14,7 @@ use super::footer::Chunk;
 use super::growing::Growing;
 use super::prefixes::{self, Prefixed};
 use super::thrift::{Compact, I32, STRUCT, TRUE};
+use crate::reason::Reason;
 use crate::unpack;
 
 /// The pages of a column chunk, in order.
@@ -66,7 +67,7 @@ impl Pages {
         chunk: &Chunk,
         leaf: &Leaf,
         memory: Arc<Mutex<Growing>>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, Reason> {
         let (physical, length) = (leaf.descr.physical_type(), leaf.descr.type_length().max(0) as usize);
         let has_levels = [leaf.descr.max_def_level() > 0, leaf.descr.max_rep_level() > 0];
         let codec = chunk.codec;
@@ -79,25 +80,28 @@ impl Pages {
             size += if codec == 0 { content.len() } else { header.uncompressed } as u64;
         }
         if values != chunk.values {
-            return Err(format!("has {values} values in its pages, but {} by the footer", chunk.values));
+            return Err(
+                format!("has {values} values in its pages, but {} by the footer", chunk.values).into()
+            );
         }
         if size > chunk.uncompressed {
             let stated = chunk.uncompressed;
             return Err(format!(
                 "has {size} bytes in its pages, but {stated} with the headers by the footer"
-            ));
+            )
+            .into());
         }
         Ok(pages)
     }
 
-    fn next_page(&mut self) -> Result<Option<Page>, String> {
+    fn next_page(&mut self) -> Result<Option<Page>, Reason> {
         loop {
             if self.rest.is_empty() {
                 return Ok(None);
             }
             let (header, content) = Header::read(&mut self.rest)?;
             if header.checksum.is_some_and(|checksum| checksum != crc32fast::hash(&content)) {
-                return Err("has a page whose checksum is wrong".to_owned());
+                return Err("has a page whose checksum is wrong".into());
             }
             if header.kind != PageKind::Other {
                 let content = self.decompressed(&header, content)?;
@@ -113,10 +117,10 @@ impl Pages {
         }
     }
 
-    fn decompressed(&mut self, header: &Header, content: Bytes) -> Result<Bytes, String> {
+    fn decompressed(&mut self, header: &Header, content: Bytes) -> Result<Bytes, Reason> {
         let plain = header.level_bytes.iter().map(|bytes| *bytes as usize).sum::<usize>();
         if plain > header.uncompressed || plain > content.len() {
-            return Err("has a page whose levels are longer than the page".to_owned());
+            return Err("has a page whose levels are longer than the page".into());
         }
         if self.codec == 0 || !header.is_compressed {
             return Ok(content);
@@ -156,23 +160,23 @@ impl Pages {
             }
             4 => unpack::brotli(packed, values).map_err(|reason| fault(&reason))?.unwrap_or_default(),
             7 => lz4_flex::block::decompress_into(packed, values).map_err(|error| fault(&error))?,
-            other => return Err(format!("is compressed by the unknown method {other}")),
+            other => return Err(format!("is compressed by the unknown method {other}").into()),
         };
         if unpacked != values.len() {
             let stated = values.len();
-            return Err(fault(&format!("it does not have the {stated} bytes that its header states")));
+            return Err(fault(&format!("it does not have the {stated} bytes that its header states")).into());
         }
         Ok(bytes_of(buffer).slice(..size))
     }
 
     /// Content of a page in the encoding DELTA_BYTE_ARRAY, with its values in the encoding PLAIN.
-    fn expanded(&mut self, header: &Header, content: Bytes) -> Result<Bytes, String> {
+    fn expanded(&mut self, header: &Header, content: Bytes) -> Result<Bytes, Reason> {
         let values = self.behind_levels(header, &content)?;
         let levels = &content[..content.len() - values.len()];
         let prefixed = Prefixed::read(values, header.values, self.fixed_length())?;
         let has_room = self.memory.lock().unwrap_or_else(PoisonError::into_inner).take(prefixed.size());
         if !has_room {
-            return Err("has values in the encoding DELTA_BYTE_ARRAY for which there is no memory".to_owned());
+            return Err("has values in the encoding DELTA_BYTE_ARRAY for which there is no memory".into());
         }
         Ok(prefixed.plain(levels)?.into())
     }
@@ -182,7 +186,7 @@ impl Pages {
     }
 
     /// Bytes that the values of all pages in the encoding DELTA_BYTE_ARRAY take.
-    pub(super) fn expanded_bytes(mut self) -> Result<u64, String> {
+    pub(super) fn expanded_bytes(mut self) -> Result<u64, Reason> {
         let mut bytes = 0_u64;
         while !self.rest.is_empty() {
             let (header, content) = Header::read(&mut self.rest)?;
@@ -197,7 +201,7 @@ impl Pages {
     }
 
     /// Checks what the decoders of the library rely on. Returns the encoding of the values.
-    fn check(&mut self, header: &Header, content: &Bytes) -> Result<Encoding, String> {
+    fn check(&mut self, header: &Header, content: &Bytes) -> Result<Encoding, Reason> {
         let is_dictionary = header.kind == PageKind::Dictionary;
         let encoding = header.encoding.map_err(|number| format!("has the unknown encoding {number}"))?;
         let is_known = match encoding {
@@ -221,7 +225,7 @@ impl Pages {
         if !is_known {
             return Err(format!(
                 "has the encoding {encoding}, which is not supported there; write it with the default encoding"
-            ));
+            ).into());
         }
         if is_dictionary {
             let least = match self.physical {
@@ -234,14 +238,14 @@ impl Pages {
             if std::mem::replace(&mut self.has_dictionary, true)
                 || header.values as usize > content.len() / least.max(1)
             {
-                return Err("has a dictionary that is damaged, or two of them".to_owned());
+                return Err("has a dictionary that is damaged, or two of them".into());
             }
         }
         #[expect(deprecated, reason = "old files have this encoding")]
         let is_level =
             |encoding: &Result<Encoding, _>| matches!(encoding, Ok(Encoding::RLE | Encoding::BIT_PACKED));
         if header.kind == PageKind::Data && !header.levels.iter().all(is_level) {
-            return Err("has levels in an unknown encoding".to_owned());
+            return Err("has levels in an unknown encoding".into());
         }
         if encoding == Encoding::DELTA_LENGTH_BYTE_ARRAY {
             // The library allocates by the number of lengths, and takes values of these lengths.
@@ -250,14 +254,14 @@ impl Pages {
                 lengths.iter().map(|length| u64::from(*length)).sum::<u64>() <= values.len() as u64
             };
             if !lengths.is_some_and(fits) {
-                return Err("has a page whose DELTA_LENGTH_BYTE_ARRAY is damaged".to_owned());
+                return Err("has a page whose DELTA_LENGTH_BYTE_ARRAY is damaged".into());
             }
         }
         Ok(encoding)
     }
 
     /// Values of a page, which follow its levels.
-    fn behind_levels<'a>(&self, header: &Header, content: &'a [u8]) -> Result<&'a [u8], String> {
+    fn behind_levels<'a>(&self, header: &Header, content: &'a [u8]) -> Result<&'a [u8], Reason> {
         const LONGER: &str = "has levels that are longer than their page";
         if header.kind == PageKind::DataV2 {
             let levels = header.level_bytes.iter().map(|bytes| *bytes as usize).sum();
@@ -267,8 +271,7 @@ impl Pages {
         for (encoding, _) in header.levels.iter().zip(self.has_levels).filter(|(_, has_levels)| *has_levels) {
             if *encoding != Ok(Encoding::RLE) {
                 return Err(
-                    "has levels in the encoding BIT_PACKED, which is not supported with these values"
-                        .to_owned(),
+                    "has levels in the encoding BIT_PACKED, which is not supported with these values".into(),
                 );
             }
             let (length, levels) = rest.split_first_chunk::<4>().ok_or(LONGER)?;
@@ -279,7 +282,7 @@ impl Pages {
 }
 
 /// Refuses the methods of compression that are known and not supported. The error is the end of a sentence about the column.
-pub(super) fn check_codec(codec: u8) -> Result<(), String> {
+pub(super) fn check_codec(codec: u8) -> Result<(), Reason> {
     let name = match codec {
         3 => "LZO",
         5 => "the older form of LZ4",
@@ -287,7 +290,8 @@ pub(super) fn check_codec(codec: u8) -> Result<(), String> {
     };
     Err(format!(
         "is compressed by {name}, which is not supported; write it with zstd, snappy, gzip, Brotli or LZ4_RAW"
-    ))
+    )
+    .into())
 }
 
 impl PageKind {
@@ -298,12 +302,12 @@ impl PageKind {
 
 impl Header {
     /// Reads a header; returns the content of its page.
-    fn read(bytes: &mut Bytes) -> Result<(Self, Bytes), String> {
+    fn read(bytes: &mut Bytes) -> Result<(Self, Bytes), Reason> {
         let mut input = Compact::new(bytes);
         let header = Self::parse(&mut input).ok_or("has a page whose header is damaged")?;
         let start = bytes.len() - input.rest().len();
         if header.compressed > bytes.len() - start {
-            return Err(format!("ends within a page of {} bytes", header.compressed));
+            return Err(format!("ends within a page of {} bytes", header.compressed).into());
         }
         drop(bytes.split_to(start));
         let content = bytes.split_to(header.compressed);

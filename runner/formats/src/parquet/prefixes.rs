@@ -5,6 +5,8 @@
 
 use super::thrift::Compact;
 
+use crate::reason::Reason;
+
 /// Maximum number of lengths in a block. Writers have 128 or a few hundred.
 const MAX_BLOCK: u64 = 1 << 16;
 
@@ -23,7 +25,7 @@ pub(super) struct Prefixed<'a> {
 impl<'a> Prefixed<'a> {
     /// Reads the lengths of the values of a page, of which there are `most` at most. `length` is that of each value if all have the same. The
     /// error is the end of a sentence about the column.
-    pub(super) fn read(values: &'a [u8], most: u32, length: Option<usize>) -> Result<Self, String> {
+    pub(super) fn read(values: &'a [u8], most: u32, length: Option<usize>) -> Result<Self, Reason> {
         if values.is_empty() {
             return Ok(Self { prefixes: Vec::new(), suffixes: Vec::new(), rest: values, length });
         }
@@ -31,7 +33,7 @@ impl<'a> Prefixed<'a> {
         let (suffixes, rest) = lengths(rest, most).ok_or(DAMAGED)?;
         match prefixes.len() == suffixes.len() {
             true => Ok(Self { prefixes, suffixes, rest, length }),
-            false => Err(DAMAGED.to_owned()),
+            false => Err(DAMAGED.into()),
         }
     }
 
@@ -43,7 +45,7 @@ impl<'a> Prefixed<'a> {
     }
 
     /// The values in the encoding PLAIN behind `levels`. The error is the end of a sentence about the column.
-    pub(super) fn plain(self, levels: &[u8]) -> Result<Vec<u8>, String> {
+    pub(super) fn plain(self, levels: &[u8]) -> Result<Vec<u8>, Reason> {
         let size = self.size() as usize;
         let Self { prefixes, suffixes, mut rest, length } = self;
         let mut plain = Vec::with_capacity(levels.len() + size);
@@ -56,7 +58,7 @@ impl<'a> Prefixed<'a> {
             rest = behind;
             let whole = prefix + suffix;
             if prefix > last.len() || length.is_some_and(|length| length != whole) {
-                return Err(DAMAGED.to_owned());
+                return Err(DAMAGED.into());
             }
             if length.is_none() {
                 plain.extend_from_slice(&u32::try_from(whole).map_err(|_| DAMAGED)?.to_le_bytes());
@@ -201,7 +203,7 @@ mod tests {
             (&[0, 0, 0, 0], &[0, 0, 0, 0], None),
         ] {
             assert!(
-                text(prefixes, suffixes, b"abc", length).unwrap_err().contains("damaged"),
+                text(prefixes, suffixes, b"abc", length).unwrap_err().to_string().contains("damaged"),
                 "{prefixes:?}"
             );
         }

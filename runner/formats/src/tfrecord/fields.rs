@@ -12,6 +12,7 @@ use penstock_types::spec::{RecordDecoding, TfrecordSource};
 
 use super::example::{Feature, Reader};
 use crate::lists::{check_name, offsets, offsets_field, offsets_name};
+use crate::reason::Reason;
 use crate::select::Selection;
 use crate::value;
 
@@ -47,7 +48,7 @@ impl RecordFields {
 
     /// Adds the fields of a record, which may take `most_bytes`. Returns true if it has lists of features, which are not read. The error
     /// is the end of a sentence about the record.
-    pub fn add(&self, sample: &mut Sample, record: &Bytes, most_bytes: u64) -> Result<bool, String> {
+    pub fn add(&self, sample: &mut Sample, record: &Bytes, most_bytes: u64) -> Result<bool, Reason> {
         let Self { decode, key, texts, scalars, lists, .. } = self;
         if *decode == RecordDecoding::Bytes {
             sample.set(Arc::<str>::from(BYTES_FIELD), Value::Blob(record.clone()));
@@ -60,7 +61,7 @@ impl RecordFields {
         let mut has_key = key.is_none();
         for (name, feature) in features.map_err(|fault| fault.to_string())? {
             let of_feature =
-                |reason: String| format!("has the feature `{}`, which {reason}", value::shortened(name));
+                |reason: Reason| format!("has the feature `{}`, which {reason}", value::shortened(name));
             let is_text = texts.contains(name);
             let form = match (scalars.contains(name), lists.contains(name)) {
                 (true, _) => Form::Single,
@@ -69,7 +70,7 @@ impl RecordFields {
             };
             if let (Feature::Bytes(first, others), Form::List, false) = (&feature, form, is_text) {
                 if is_key(name) {
-                    return Err(of_feature("is a list, which is no key".to_owned()));
+                    return Err(of_feature("is a list, which is no key".into()).into());
                 }
                 if let Some(field) = field_of(name) {
                     check_name(&field).map_err(of_feature)?;
@@ -92,7 +93,7 @@ impl RecordFields {
         }
         match (key, has_key) {
             (Some(key), false) => {
-                Err(format!("has no feature `{}`, which would be its key", value::shortened(key)))
+                Err(format!("has no feature `{}`, which would be its key", value::shortened(key)).into())
             }
             _ => Ok(reader.has_sequences),
         }
@@ -175,7 +176,7 @@ enum Form {
 
 /// Value of a feature: one element is a blob or text, a real or a whole number, several numbers are a tensor, and a list of texts is a text
 /// in JSON. `None` for a feature without a value.
-fn value_of(feature: Feature, record: &Bytes, is_text: bool, form: Form) -> Result<Option<Value>, String> {
+fn value_of(feature: Feature, record: &Bytes, is_text: bool, form: Form) -> Result<Option<Value>, Reason> {
     let elements = match &feature {
         Feature::None => 0,
         Feature::Bytes(first, others) => usize::from(first.is_some()) + others.len(),
@@ -184,7 +185,7 @@ fn value_of(feature: Feature, record: &Bytes, is_text: bool, form: Form) -> Resu
     };
     match (form, elements) {
         (Form::Single, 0) => return Ok(None),
-        (Form::Single, 2..) => return Err(format!("has {elements} values, and `scalars` names it")),
+        (Form::Single, 2..) => return Err(format!("has {elements} values, and `scalars` names it").into()),
         _ => {}
     }
     Ok(Some(match feature {
@@ -197,7 +198,8 @@ fn value_of(feature: Feature, record: &Bytes, is_text: bool, form: Form) -> Resu
         Feature::Bytes(_, others) if !others.is_empty() => {
             return Err(format!(
                 "has {elements} elements of bytes: name it in `lists`, or select other features with `fields`"
-            ));
+            )
+            .into());
         }
         Feature::Bytes(Some(place), _) if is_text => Value::Text(value::text(&record[place])?),
         Feature::Bytes(Some(place), _) => Value::Blob(value::part(record, place)),
@@ -225,7 +227,7 @@ fn joined<'a>(record: &Bytes, mut places: impl Iterator<Item = &'a Range<usize>>
     }
 }
 
-fn tensor(dtype: Dtype, data: Vec<u8>) -> Result<Value, String> {
+fn tensor(dtype: Dtype, data: Vec<u8>) -> Result<Value, Reason> {
     let length = u32::try_from(data.len() / dtype.size())
         .map_err(|_| "has more than 4 billion elements".to_owned())?;
     Ok(Value::Tensor(Tensor { dtype, shape: vec![length], data: data.into() }))

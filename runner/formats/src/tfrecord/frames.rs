@@ -6,6 +6,7 @@ use bytes::Bytes;
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{RangedObject, shown};
 
+use crate::reason::Reason;
 use crate::sequence::Sequence;
 
 /// Size of length and checksum in front of a record, in bytes.
@@ -94,16 +95,16 @@ impl Frames {
 }
 
 /// The record of a whole frame. The error is the end of a sentence.
-pub(super) fn record(mut frame: Bytes) -> Result<Bytes, String> {
+pub(super) fn record(mut frame: Bytes) -> Result<Bytes, Reason> {
     let whole = frame.len() as u64;
     let header = frame.split_to(frame.len().min(HEADER as usize));
     match length(&header) {
         Some(length) if length.checked_add(HEADER + FOOTER) == Some(whole) => checked(frame),
         Some(_) => {
             Err("has another length than in the index; make it again with `penstock index create --tfrecord`"
-                .to_owned())
+                .into())
         }
-        None => Err("has a length with a wrong checksum: the file is damaged".to_owned()),
+        None => Err("has a length with a wrong checksum: the file is damaged".into()),
     }
 }
 
@@ -114,12 +115,12 @@ fn length(header: &[u8]) -> Option<u64> {
 }
 
 /// A record without the checksum that follows it.
-fn checked(mut record: Bytes) -> Result<Bytes, String> {
+fn checked(mut record: Bytes) -> Result<Bytes, Reason> {
     let checksum = record.split_off(record.len().saturating_sub(FOOTER as usize));
     let found = masked_crc(&record);
     match checksum.as_ref().try_into().map(u32::from_le_bytes) {
         Ok(stored) if stored == found => Ok(record),
-        _ => Err(format!("has a wrong checksum, {found:#010x}: the file is damaged")),
+        _ => Err(format!("has a wrong checksum, {found:#010x}: the file is damaged").into()),
     }
 }
 

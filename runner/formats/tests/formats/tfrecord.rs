@@ -371,7 +371,8 @@ fn example(name: &[u8], value: &[u8]) -> Vec<u8> {
 
 fn decoded(record: &[u8], fields: &Json) -> Result<Sample, String> {
     let mut sample = Sample::new("a", Origin::default());
-    RecordFields::of(&written(fields.clone())).add(&mut sample, &record.to_vec().into(), 4096).map(|_| sample)
+    RecordFields::of(&written(fields.clone())).add(&mut sample, &record.to_vec().into(), 4096)?;
+    Ok(sample)
 }
 
 #[test]
