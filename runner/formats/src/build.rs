@@ -16,7 +16,6 @@ use crate::tfrecord::scan as scan_tfrecord;
 /// Entries of one shard, to be packed with the numbers that the fields have in the whole index. `None` if there are too many fields.
 pub(crate) type Pack = Box<dyn FnOnce(&mut FieldNames) -> Option<ShardIndex> + Send>;
 
-/// Entries of one shard, and what its records teach about their features.
 pub(crate) type Scan = (Pack, Option<Learner>);
 
 /// Reads all that an index needs of a shard, which had `known` samples in an earlier index.

@@ -38,7 +38,6 @@ struct Slot<T> {
 }
 
 struct Memory {
-    /// Maximum number of bytes.
     most: u64,
     used: AtomicU64,
     freed: Notify,
@@ -149,7 +148,6 @@ impl Memory {
 }
 
 impl<T> Slot<T> {
-    /// Bytes of the value, if it exists.
     fn bytes(&self) -> u64 {
         self.cell.get().map_or(0, |value| value.1.bytes)
     }

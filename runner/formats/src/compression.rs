@@ -58,7 +58,6 @@ enum Kind {
     Zstd(DCtx<'static>, Output),
 }
 
-/// A block that is being filled.
 struct Output {
     block: Box<dyn Block>,
     length: usize,

@@ -21,7 +21,6 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// True if damaged parts are left out.
     pub(crate) fn skips(&self) -> bool {
         self.policy == OnDamage::Skip
     }
@@ -52,7 +51,6 @@ impl Damage {
         }
     }
 
-    /// Warns of the thing `name`.
     pub(crate) fn warn(&self, warning: &'static str, name: &str) {
         self.notes.warn(warning, name);
     }

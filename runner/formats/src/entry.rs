@@ -7,7 +7,6 @@ use crate::value::varint;
 /// Maximum length of a key, in bytes.
 const MAX_KEY: usize = 4096;
 
-/// Key and files of a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// Key; empty for a sample that has none of its own.
@@ -16,10 +15,8 @@ pub(crate) struct Entry {
     pub(crate) files: Vec<FilePlace>,
 }
 
-/// Place of a file in its shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FilePlace {
-    /// Number of the field.
     pub(crate) field: u32,
     pub(crate) content: Range<u64>,
     /// Digest of the headers before the content, or of the content; `None` in indexes of earlier builds.
@@ -51,7 +48,6 @@ pub(crate) struct Packer {
     last: (Vec<u8>, u64),
 }
 
-/// Reads entries.
 pub(crate) struct Unpacker<'a> {
     alignment: u64,
     has_digests: bool,
@@ -113,7 +109,6 @@ impl<'a> Unpacker<'a> {
         entries.len() - self.rest.len()
     }
 
-    /// The next entry; `None` if it is damaged.
     pub(crate) fn next(&mut self) -> Option<Entry> {
         let mut files = Vec::new();
         self.pass(|file| files.push(file))?;

@@ -24,10 +24,8 @@ const GROUP: u64 = 16;
 /// Maximum size of the headers before a file, in bytes.
 pub(crate) const MAX_HEADERS: u64 = 4 << 20;
 
-/// Maximum number of different fields.
 pub(crate) const MAX_FIELDS: usize = 256;
 
-/// Kind of the shards that an index describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IndexKind {
     Tar,
@@ -68,7 +66,6 @@ pub(crate) struct ShardIndex {
     pub(crate) lacks_end: bool,
 }
 
-/// Writes the entries of a shard.
 pub(crate) struct ShardPacker {
     packer: Packer,
     alignment: u64,
@@ -99,13 +96,10 @@ struct ShardJson {
     lacks_end: bool,
 }
 
-/// Reason why an object is no index.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IndexFault {
-    /// The object does not start as an index does.
     #[error("is not an index of {0}; make one with `penstock index create {flag}`", flag = .0.flag())]
     NoIndex(IndexKind),
-    /// The index is incomplete or changed.
     #[error("is damaged: {1}; make it again with `penstock index create {flag}`", flag = .0.flag())]
     Damaged(IndexKind, String),
 }
@@ -192,17 +186,14 @@ impl SampleIndex {
         Self::new(self.kind, fields, shards, self.types)
     }
 
-    /// Number of files of the field with this number.
     pub(crate) fn count(&self, field: usize) -> u64 {
         self.shards.iter().filter_map(|shard| shard.counts.get(field)).sum()
     }
 
-    /// Number of samples.
     pub fn samples(&self) -> u64 {
         self.starts.count()
     }
 
-    /// Number of shards.
     pub fn shards(&self) -> usize {
         self.shards.len()
     }
@@ -212,14 +203,12 @@ impl SampleIndex {
         &self.fields
     }
 
-    /// Bytes that the index takes in memory.
     pub(crate) fn bytes(&self) -> u64 {
         let of_shard =
             |shard: &ShardIndex| (shard.entries.len() + size_of_val(&*shard.groups) + shard.key.len()) as u64;
         self.shards.iter().map(of_shard).sum::<u64>() + self.starts.bytes()
     }
 
-    /// The index as an object.
     pub fn to_bytes(&self) -> Vec<u8> {
         let shards = self.shards.iter().map(|shard| ShardJson {
             key: shard.key.to_string(),
@@ -292,7 +281,6 @@ impl SampleIndex {
 }
 
 impl ShardIndex {
-    /// Checks the entries of a shard; `None` if they are damaged.
     fn read(
         kind: IndexKind,
         key: &str,

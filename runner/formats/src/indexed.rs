@@ -26,7 +26,6 @@ use crate::ranges::{Read, ReadLimits, Reads};
 use crate::reason::Reason;
 use crate::shards::{Shards, digest, read_whole, versions, with_version};
 
-/// Decodes the files of samples.
 pub(crate) trait Decode: Send + Sync {
     /// True if the files of the field with this number are read.
     fn is_wanted(&self, field: usize) -> bool;
@@ -35,7 +34,6 @@ pub(crate) trait Decode: Send + Sync {
     fn add(&self, sample: &mut Sample, field: usize, content: Bytes) -> Result<(), Reason>;
 }
 
-/// Origin of an index.
 #[derive(Clone, Debug)]
 pub(crate) enum IndexFrom {
     /// Key of an object in the store of the shards.
@@ -44,7 +42,6 @@ pub(crate) enum IndexFrom {
     Shards(Shards),
 }
 
-/// Samples of shards, with an index.
 struct IndexedShards {
     store: BoundedStore,
     index: SampleIndex,
@@ -67,11 +64,8 @@ type Fetched = Vec<(File, Result<Bytes, Outcome>)>;
 /// Samples without fields, the sizes of their files, and the reads of these.
 type Plan = (Vec<Sample>, Vec<u64>, Reads<File>);
 
-/// A file of a sample.
 struct File {
-    /// Place of the sample in the chunk.
     place: usize,
-    /// Number of the field.
     field: usize,
     digest: Option<Digest>,
 }

@@ -85,7 +85,6 @@ fn check_meanings(shards: &[Shard]) -> Result<(), String> {
     Ok(())
 }
 
-/// Samples of MDS shards.
 struct MdsSamples {
     index: MdsIndex,
     open: OpenShards,

@@ -56,7 +56,6 @@ impl<T> Read<T> {
             && part.end - self.range.start <= limits.size
     }
 
-    /// What the parts belong to.
     pub(crate) fn into_parts(self) -> impl Iterator<Item = T> {
         self.parts.into_iter().map(|(of, _)| of)
     }

@@ -43,7 +43,6 @@ struct Inflated {
 /// A block, or the end, and the state for the block behind it.
 type Made = Result<(Box<Inflating>, Option<Bytes>), InflateFault>;
 
-/// State of the decompression between two blocks.
 struct Inflating {
     blocks: Blocks,
     decoder: Decoder,

@@ -18,9 +18,7 @@ use penstock_types::spec::{By, SourceRules, SourceSettings};
 /// Shards that a document names.
 #[derive(Clone, Debug)]
 pub enum Shards {
-    /// Keys, in order.
     Keys(Vec<Arc<str>>),
-    /// Keys that a pattern names.
     Pattern(String),
     /// Keys of a listing, sorted by their bytes.
     Listed(Wanted),
@@ -149,7 +147,6 @@ impl Starts {
         Self(starts)
     }
 
-    /// Number of all samples.
     pub(crate) fn count(&self) -> u64 {
         self.0.last().copied().unwrap_or(0)
     }
@@ -175,7 +172,6 @@ fn is_tfrecord(key: &str) -> bool {
     end.is_empty() || part.is_some_and(|(part, of)| is_number(part) && is_number(of))
 }
 
-/// Versions of objects, in order.
 pub(crate) async fn versions(store: &BoundedStore, keys: Vec<Arc<str>>) -> Vec<Result<Version, StoreError>> {
     let asked = keys.into_iter().map(|key| {
         let store = store.clone();
@@ -209,13 +205,10 @@ pub const MAX_SHARDS: usize = 1_000_000;
 /// Reason why a pattern names no shards. Each is the end of a sentence about the pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternFault {
-    /// A brace is not closed or not opened.
     #[error("has a `{{` without its `}}`, or the reverse")]
     Braces,
-    /// A pair of braces contains neither a range nor a list.
     #[error("has `{{{0}}}`, which is neither a range such as `{{000..127}}` nor a list such as `{{a,b}}`")]
     Choice(String),
-    /// The pattern names too many shards.
     #[error("names more than {MAX_SHARDS} shards")]
     TooMany,
 }

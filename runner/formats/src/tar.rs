@@ -151,7 +151,6 @@ fn both(key: &str, one: &str, other: &str) -> String {
     )
 }
 
-/// Decodes the files of an index.
 struct Files {
     fields: Vec<String>,
     /// Name in samples of each field; `None` for fields that are not selected.
@@ -185,7 +184,6 @@ impl Decode for Files {
     }
 }
 
-/// An archive that is read in order.
 struct Archive {
     samples: Samples,
     selection: Arc<Selection>,

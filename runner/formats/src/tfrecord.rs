@@ -80,7 +80,6 @@ fn files(source: &TfrecordSource, damage: &Damage) -> Shards {
     Shards::of(source, &damage.notes).of_tfrecord()
 }
 
-/// Decodes the records of an index.
 struct Records {
     fields: RecordFields,
     damage: Damage,
@@ -111,13 +110,11 @@ impl Decode for Records {
     }
 }
 
-/// A file that is read in order.
 struct File {
     frames: Frames,
     fields: Arc<RecordFields>,
     damage: Damage,
     most_bytes: u64,
-    /// Number of records that were read.
     read: u64,
     /// Set after a warning of lists of features.
     is_warned: bool,

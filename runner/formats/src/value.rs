@@ -13,7 +13,6 @@ use crate::reason::Reason;
 /// Maximum length of a key, in bytes.
 const MAX_KEY: usize = 4096;
 
-/// Name of a field without the end that names its compression.
 pub(crate) fn plain_name(name: &str) -> &str {
     match name.rsplit_once('.') {
         Some((inner, "gz" | "zst")) => inner,
@@ -43,7 +42,6 @@ pub(crate) fn of(name: &str, content: Bytes, most: u64) -> Result<Value, Reason>
     })
 }
 
-/// Type of the values of a field by its name.
 pub(crate) fn kind_of(name: &str) -> FieldType {
     let name = plain_name(name);
     match name.rsplit_once('.').map_or(name, |(_, kind)| kind) {

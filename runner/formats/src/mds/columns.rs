@@ -13,7 +13,6 @@ use crate::lists::{offsets_field, offsets_name};
 use crate::reason::Reason;
 use crate::value::{key, little_endian, part, shortened};
 
-/// The columns, in the order of the shard.
 #[derive(Debug, Default)]
 pub(super) struct ShardColumns(Vec<Column>);
 

@@ -10,7 +10,6 @@ use crate::value::{little_endian, shortened, text};
 /// Maximum number of dimensions of an array.
 const MAX_RANK: usize = 16;
 
-/// Encoding of a column that becomes a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
     Blob,
@@ -87,7 +86,6 @@ impl Encoding {
         }
     }
 
-    /// Type of the values.
     pub(super) fn kind(&self) -> FieldType {
         match self {
             Self::Blob | Self::Images { .. } => FieldType::Bytes,

@@ -21,14 +21,12 @@ use crate::value::shortened;
 /// Maximum number of columns.
 const MAX_COLUMNS: usize = 256;
 
-/// The shards of a data set.
 #[derive(Debug)]
 pub(super) struct MdsIndex {
     pub(super) shards: Vec<Shard>,
     pub(super) starts: Starts,
 }
 
-/// A shard.
 #[derive(Debug)]
 pub(super) struct Shard {
     pub(super) samples: u64,
@@ -38,7 +36,6 @@ pub(super) struct Shard {
     pub(super) compressed: Option<(Compression, File)>,
 }
 
-/// An object.
 #[derive(Debug)]
 pub(super) struct File {
     pub(super) key: Arc<str>,
@@ -150,7 +147,6 @@ impl MdsIndex {
         Ok(Self::of(read))
     }
 
-    /// Index of these shards.
     pub(super) fn of(shards: Vec<Shard>) -> Self {
         let starts = Starts::new(shards.iter().map(|shard| shard.samples));
         Self { shards, starts }
@@ -188,7 +184,6 @@ impl MdsIndex {
         Ok((Self::of(sound), hash))
     }
 
-    /// Bytes that the index takes in memory.
     pub(super) fn bytes(&self) -> u64 {
         let of_shard = |shard: &Shard| (size_of::<Shard>() + shard.raw.key.len()) as u64;
         self.shards.iter().map(of_shard).sum::<u64>() + self.starts.bytes()
@@ -202,7 +197,6 @@ impl Shard {
     }
 }
 
-/// Columns of a shard, as written.
 #[derive(PartialEq, Eq)]
 struct ColumnsJson {
     names: Vec<String>,

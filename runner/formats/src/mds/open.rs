@@ -24,7 +24,6 @@ const LOADS: u64 = 4;
 /// Memory of an opened shard beside its content, in bytes.
 const SHELL_BYTES: u64 = 512;
 
-/// A shard that was opened.
 pub(super) struct Opened {
     /// Places of the samples and the end of the last one, four bytes each.
     places: Bytes,
@@ -32,9 +31,7 @@ pub(super) struct Opened {
 }
 
 pub(super) enum Content {
-    /// Samples are read from the store.
     Stored(RangedObject),
-    /// The whole shard, decompressed.
     Held(Bytes),
 }
 
@@ -152,7 +149,6 @@ fn check_places(head: &[u8], shard: &Shard) -> Result<(), Reason> {
     }
 }
 
-/// Compares the hashes whose algorithms are known.
 fn check_hashes(hashes: &BTreeMap<String, String>, bytes: &[u8]) -> Result<(), Reason> {
     use sha1::Digest as _;
     use sha2::Digest as _;
@@ -173,7 +169,6 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The content of a shard, which has `size` bytes.
 fn decompressed(compression: Compression, bytes: &[u8], size: u64) -> Result<Bytes, Reason> {
     let content = match compression {
         Compression::Brotli => unpack::whole(size, |content| unpack::brotli(bytes, content))?,

@@ -23,7 +23,6 @@ const MAX_COLUMNS: usize = 100_000;
 /// Maximum length of the name of a column with the names of the structs around it, in bytes.
 const MAX_NAME: usize = 1024;
 
-/// A column of a file.
 #[derive(Clone, Debug)]
 pub(super) struct Leaf {
     /// Names of the column and of the structs around it, joined by dots.
@@ -39,7 +38,6 @@ pub(super) struct Leaf {
     pub(super) has_nan: bool,
 }
 
-/// Kind of the values in a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Bool,
@@ -62,7 +60,6 @@ pub(super) enum Kind {
     None(&'static str),
 }
 
-/// A field of the samples.
 #[derive(Clone, Debug)]
 pub(super) struct FieldPlan {
     pub(super) name: Arc<str>,
@@ -77,7 +74,6 @@ pub(super) struct FieldPlan {
 /// Columns that a document names and a file does not have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lacking {
-    /// Names of the columns.
     pub(super) columns: BTreeSet<String>,
     /// Names of some of the columns that the file has.
     pub(super) known: String,
@@ -98,7 +94,6 @@ pub(super) struct Layout {
     pub(super) lacking: Lacking,
 }
 
-/// All columns of a file.
 #[derive(Default)]
 struct Tree {
     leaves: Vec<Leaf>,
@@ -106,7 +101,6 @@ struct Tree {
     fields: Vec<FieldPlan>,
 }
 
-/// Place of a node in the schema.
 #[derive(Clone, Copy)]
 struct Around<'a> {
     /// Name of the node, with the names of the structs around it.

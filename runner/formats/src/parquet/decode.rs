@@ -23,7 +23,6 @@ const LEAST_SHARED: usize = 1024;
 /// Maximum distance of a time of 96 bits from 1970-01-01, in seconds: its nanoseconds have 64 bits.
 const MAX_SECONDS: i64 = i64::MAX / 1_000_000_000 - 1;
 
-/// Values of a column in one row group.
 pub(super) struct Column {
     kind: Kind,
     values: Values,
@@ -70,7 +69,6 @@ struct Shape<'a> {
     /// Length of all lists of each depth, if one has ended.
     lengths: Vec<Option<u32>>,
     is_open: bool,
-    /// Reason why the list is no tensor.
     odd: Option<&'static str>,
 }
 
@@ -360,7 +358,6 @@ impl Column {
         (values + self.nulls.len() + lists) as u64
     }
 
-    /// True if the column keeps its pages in memory.
     pub(super) fn keeps_pages(&self) -> bool {
         matches!(self.values, Values::Bytes(_))
     }

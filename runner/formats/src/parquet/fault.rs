@@ -5,14 +5,12 @@ use penstock_storage::RAISE_BUFFER;
 /// Reason why a Parquet file cannot be read. Each is the end of a sentence about the file.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FileFault {
-    /// The object does not end as a Parquet file does.
     #[error("is no Parquet file: it does not end with `PAR1`")]
     NoParquet,
     #[error("is empty")]
     Empty,
     #[error("is an encrypted Parquet file; decrypt it first")]
     Encrypted,
-    /// The footer is larger than the memory that may be used for it.
     #[error("has a footer of {size} bytes, more than the limit of {most}; split the file up{RAISE_BUFFER}")]
     LargeFooter { size: u64, most: u64 },
     #[error("is damaged: {0}")]

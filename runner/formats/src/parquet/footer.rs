@@ -22,7 +22,6 @@ pub(super) struct RowGroup {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chunk {
     pub(super) start: u64,
-    /// Size in the file in bytes.
     pub(super) len: u64,
     /// Size of the pages in bytes when they are decompressed.
     pub(super) uncompressed: u64,

@@ -22,7 +22,6 @@ use crate::cache::Reserved;
 use crate::ranges::{Read, ReadLimits, Reads};
 use crate::reason::Reason;
 
-/// A file.
 #[derive(Debug)]
 pub(super) struct File {
     pub(super) key: Arc<str>,
@@ -30,17 +29,13 @@ pub(super) struct File {
     pub(super) layout: Arc<Layout>,
 }
 
-/// A row group.
 #[derive(Debug)]
 pub(super) struct Group {
-    /// Position of its file.
     pub(super) file: u32,
-    /// Position in its file.
     pub(super) number: u32,
     /// Number of the rows before it in its file.
     pub(super) first_row: u64,
     pub(super) rows: u64,
-    /// Number of rows that become samples.
     pub(super) count: u64,
     /// Places of the columns of the layout.
     pub(super) chunks: Box<[Chunk]>,
@@ -51,7 +46,6 @@ pub(super) struct Group {
 /// Decoded columns of a row group, in the order of the layout; `None` for those that were not asked for.
 pub(super) type Columns = Vec<Option<Column>>;
 
-/// Reads row groups from a store.
 pub(super) struct Reader {
     pub(super) store: BoundedStore,
     /// A permit for each row group that is decoded at a time.
@@ -67,7 +61,6 @@ struct Decoding {
     layout: Arc<Layout>,
     chunks: Box<[Chunk]>,
     rows: u64,
-    /// Positions of the columns.
     wanted: Box<[usize]>,
     /// Reads of the wanted columns, in their order.
     reads: Vec<Read<()>>,
@@ -75,7 +68,6 @@ struct Decoding {
     memory: Arc<Mutex<Growing>>,
 }
 
-/// What decoding has come to.
 enum Decoded {
     /// The columns, with the memory that they take in bytes.
     Columns(Columns, u64),
@@ -117,7 +109,6 @@ impl Group {
         self.decoded_bytes(layout, is_wanted).saturating_add(stored)
     }
 
-    /// Description for messages.
     pub(super) fn named(&self, file: &File, store: &BoundedStore) -> String {
         format!("row group {} of {} in store `{}`", self.number, shown(&file.key), store.name())
     }
@@ -233,7 +224,6 @@ impl Decoding {
         Some(self.split(found))
     }
 
-    /// Reads the bytes of the wanted columns.
     async fn fetch(&mut self, store: &BoundedStore) -> Result<Vec<Bytes>, SourceFault> {
         let read = |read: &Read<()>| {
             store.get_range(self.key.clone(), Some(self.version.clone()), read.range.clone())
@@ -247,7 +237,6 @@ impl Decoding {
         reads.flat_map(|(read, bytes)| read.split(bytes)).map(|((), column)| column).collect()
     }
 
-    /// Decodes the bytes of the wanted columns.
     fn run(self, bytes: Vec<Bytes>) -> Result<Decoded, FileFault> {
         let (mut columns, mut size) = (Columns::new(), 0);
         columns.resize_with(self.chunks.len(), || None);

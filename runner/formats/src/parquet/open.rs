@@ -35,7 +35,6 @@ const MAX_LAYOUTS: usize = 16;
 /// Columns by the schema in which they were found: most files of a data set have the same.
 type Layouts = Mutex<Vec<(Vec<Node>, Arc<Layout>)>>;
 
-/// Files with their row groups, and the fields of their rows.
 pub(super) struct Opened {
     pub(super) files: Vec<File>,
     pub(super) groups: Vec<Group>,
@@ -108,7 +107,6 @@ pub(super) async fn open(
     Ok(Opened { files, groups, fields })
 }
 
-/// Fault of files whose columns differ.
 fn differs(fault: String) -> SourceFault {
     SourceFault::new(
         format!("{fault}; write the files with equal columns, or name others in `columns`"),
@@ -146,7 +144,6 @@ impl Meanings {
     }
 }
 
-/// Opens one file.
 async fn open_file(
     store: &BoundedStore,
     key: &Arc<str>,
@@ -232,7 +229,6 @@ fn parse(
     Ok((layout, groups, fields))
 }
 
-/// The columns of a file with this schema.
 fn layout(schema: Vec<Node>, source: &ParquetSource, layouts: &Layouts) -> Result<Arc<Layout>, FileFault> {
     let known = || layouts.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, layout)) = known().iter().find(|(known, _)| *known == schema) {

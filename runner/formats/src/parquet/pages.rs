@@ -33,7 +33,6 @@ pub(super) struct Pages {
     zstd: Option<zstd::bulk::Decompressor<'static>>,
 }
 
-/// Header of a page.
 struct Header {
     kind: PageKind,
     /// Size of the page in bytes when it is decompressed.
@@ -378,7 +377,6 @@ impl Header {
         Some(())
     }
 
-    /// The page with this content, whose values have this encoding.
     fn page(&self, buf: Bytes, encoding: Encoding) -> Page {
         let num_values = self.values;
         // Pages of the second version have no other encodings of levels.

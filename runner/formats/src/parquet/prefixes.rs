@@ -12,11 +12,9 @@ const MAX_BLOCK: u64 = 1 << 16;
 
 const DAMAGED: &str = "has a page whose DELTA_BYTE_ARRAY is damaged";
 
-/// The values of a page.
 pub(super) struct Prefixed<'a> {
     prefixes: Vec<u32>,
     suffixes: Vec<u32>,
-    /// The suffixes, one behind the other.
     rest: &'a [u8],
     /// Length of each value, if all have the same.
     length: Option<usize>,

@@ -42,7 +42,6 @@ const IN_ORDER: u64 = 64 << 20;
 /// Bytes of row groups that stay in memory, though no sample uses them, if those of all rows that follow in order are more than that.
 const UNUSED_IN_ORDER: u64 = 8 << 20;
 
-/// Rows of Parquet files as samples.
 pub(super) struct Rows {
     reader: Reader,
     files: Vec<File>,
@@ -64,9 +63,7 @@ pub(super) struct Rows {
 /// Reason for a file that is named, and not contained.
 const PATH: &str = "has the path of a file instead of its bytes; write the data set with its files, as `push_to_hub` of `datasets` does";
 
-/// A row that is read.
 struct Member {
-    /// Number of its sample.
     index: u64,
     group: usize,
     row: u64,
@@ -393,7 +390,6 @@ fn bytes_of(file: &File, columns: &Columns, row: u64) -> u64 {
     columns.map(|column| column.value_bytes(row as usize)).fold(LEAST_SAMPLE_BYTES, u64::saturating_add)
 }
 
-/// Writes the key of the sample of a row.
 fn write_key(file: &File, group: &Group, columns: &Columns, row: u64, key: &mut String) {
     let at = row as usize;
     key.clear();
@@ -409,7 +405,6 @@ fn write_key(file: &File, group: &Group, columns: &Columns, row: u64, key: &mut 
     }
 }
 
-/// Sample of a row.
 fn sample(
     file: &File,
     in_use: &Arc<InUse<Columns>>,
@@ -452,7 +447,6 @@ fn sample(
     Ok(Sample { key: key.into(), origin, fields })
 }
 
-/// Fault of a value in the column `name`.
 fn fault_of(name: &str, fault: RowFault) -> FileFault {
     match fault {
         RowFault::Damaged(reason) => FileFault::column(name, reason),

@@ -32,7 +32,6 @@ pub(super) enum Form {
     Group(Vec<Node>),
 }
 
-/// Meaning of a column or a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Annotation {
     /// The values are what their type says.

@@ -23,7 +23,6 @@ const MAX_EXTENSION: u64 = 1 << 20;
 /// Maximum length of a name, in bytes.
 const MAX_NAME: usize = 4096;
 
-/// A file in an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Member {
     pub(crate) name: String,
@@ -35,7 +34,6 @@ pub(crate) struct Member {
     cut: Option<String>,
 }
 
-/// The files of an archive, in order.
 pub(crate) struct Members {
     /// Bytes that follow the last header or content.
     pub(super) bytes: Sequence,
@@ -44,11 +42,9 @@ pub(crate) struct Members {
     pub(super) lacks_end: bool,
     /// Set if the digests of headers are needed.
     pub(super) has_digests: bool,
-    /// Set behind the end mark.
     is_ended: bool,
 }
 
-/// A header.
 struct Header {
     kind: u8,
     name: Vec<u8>,

@@ -10,7 +10,6 @@ use crate::damage::Damage;
 use crate::entry::{Entry, FilePlace};
 use crate::index::{FieldNames, IndexKind, MAX_FIELDS, ShardPacker};
 
-/// The samples of an archive, in order.
 pub(super) struct Samples {
     pub(super) members: Members,
     /// Key of the current sample, and the fields that were found.

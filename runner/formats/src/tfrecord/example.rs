@@ -10,7 +10,6 @@ use crate::value::varint;
 /// Maximum number of features that are read.
 const MAX_FEATURES: usize = 256;
 
-/// Value of a feature.
 #[derive(Debug, Default, PartialEq)]
 pub(super) enum Feature {
     #[default]
@@ -40,7 +39,6 @@ struct Message<'a> {
     rest: Range<usize>,
 }
 
-/// Value of one field of a message.
 enum Wire {
     Number(u64),
     Fixed32([u8; 4]),
@@ -48,7 +46,6 @@ enum Wire {
     Fixed64,
 }
 
-/// Reads an example.
 pub(super) struct Reader<'a> {
     record: &'a [u8],
     most_bytes: u64,

@@ -16,11 +16,9 @@ use crate::reason::Reason;
 use crate::select::Selection;
 use crate::value;
 
-/// Decoding of records.
 #[derive(Debug)]
 pub struct RecordFields {
     decode: RecordDecoding,
-    /// Features that become fields.
     selection: Selection,
     /// Feature that becomes the key. It is no field then, unless the selection names it.
     key: Option<String>,
@@ -99,7 +97,6 @@ impl RecordFields {
         }
     }
 
-    /// Field that a feature becomes.
     fn field_of(&self, name: &str) -> Option<Arc<str>> {
         let is_key = self.key.as_deref() == Some(name);
         self.selection.name_of(name).filter(|_| !is_key || self.selection.is_named(name))
@@ -165,7 +162,6 @@ pub(super) fn learn(learner: &mut Learner, record: &Bytes, at: &dyn Fn() -> Stri
 /// Maximum size of the numbers of a record whose features are learnt, in bytes.
 const MAX_LEARNT_BYTES: u64 = 256 << 20;
 
-/// Form of the values of a feature.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Single,

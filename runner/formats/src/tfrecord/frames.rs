@@ -17,7 +17,6 @@ const FOOTER: u64 = 4;
 
 const NO_RECORD: &str = "has a length with a wrong checksum: it is damaged, no TFRecord file, or compressed other than with gzip or zstd";
 
-/// The frames of a file, in order.
 pub(super) struct Frames {
     pub(super) content: Sequence,
 }
@@ -108,7 +107,6 @@ pub(super) fn record(mut frame: Bytes) -> Result<Bytes, Reason> {
     }
 }
 
-/// Length of a record; `None` if its checksum is wrong.
 fn length(header: &[u8]) -> Option<u64> {
     let (length, checksum) = header.split_first_chunk::<8>()?;
     (masked_crc(length) == u32::from_le_bytes(checksum.try_into().ok()?)).then(|| u64::from_le_bytes(*length))
