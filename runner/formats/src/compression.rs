@@ -20,16 +20,16 @@ const GZIP_BYTES: usize = 64 << 10;
 /// Maximum size of a zstd window, as a power of two; the command `zstd` has the same limit.
 const MAX_WINDOW_LOG: u32 = 27;
 
-/// First bytes of compressed objects that are not read.
-const REFUSED: [(&str, &[&[u8]]); 8] = [
-    ("bzip2", &[b"BZh", b"1AY&SY"]),
-    ("xz", &[b"\xfd7zXZ\0"]),
-    ("lz4", &[b"\x04\x22\x4d\x18"]),
-    ("zip", &[b"PK\x03\x04"]),
-    ("7z", &[b"7z\xbc\xaf\x27\x1c"]),
-    ("compress", &[b"\x1f\x9d"]),
-    ("lzip", &[b"LZIP\x01"]),
-    ("Snappy", &[b"\xff\x06\0\0sNaPpY"]),
+/// First bytes of compressed objects that are not read, and those behind one more byte.
+const REFUSED: [(&str, &[u8], &[u8]); 8] = [
+    ("bzip2", b"BZh", b"1AY&SY"),
+    ("xz", b"\xfd7zXZ\0", b""),
+    ("lz4", b"\x04\x22\x4d\x18", b""),
+    ("zip", b"PK\x03\x04", b""),
+    ("7z", b"7z\xbc\xaf\x27\x1c", b""),
+    ("compress", b"\x1f\x9d", b""),
+    ("lzip", b"LZIP\x01", b""),
+    ("Snappy", b"\xff\x06\0\0sNaPpY", b""),
 ];
 
 /// Compression of whole objects that are read in order.
@@ -74,9 +74,13 @@ impl Compression {
         if first.starts_with(b"\x28\xb5\x2f\xfd") || is_skippable(first) {
             return Ok(Some(Self::Zstd));
         }
-        match REFUSED.iter().find(|(_, parts)| has(first, parts)) {
+        let is_of = |(_, start, second): &&(_, &[u8], &[u8])| {
+            let behind = first.strip_prefix(*start).map(|rest| rest.get(1..).unwrap_or_default());
+            behind.is_some_and(|behind| behind.starts_with(second))
+        };
+        match REFUSED.iter().find(is_of) {
             None => Ok(None),
-            Some((name, _)) => Err(Unreadable {
+            Some((name, ..)) => Err(Unreadable {
                 reason: format!(
                     "is compressed with {name}, which is not read: decompress it, or compress it with gzip or zstd"
                 ),
@@ -90,17 +94,6 @@ impl Compression {
             Self::Gzip => "gzip",
             Self::Zstd => "zstd",
         }
-    }
-}
-
-/// True if the object starts with the first part, and the second one follows after one byte.
-fn has(first: &[u8], parts: &[&[u8]]) -> bool {
-    match parts {
-        [start, second] => {
-            first.starts_with(start)
-                && first.get(start.len() + 1..).is_some_and(|rest| rest.starts_with(second))
-        }
-        _ => parts.iter().all(|start| first.starts_with(start)),
     }
 }
 

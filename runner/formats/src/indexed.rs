@@ -11,20 +11,18 @@ use penstock_engine::item::{Origin, Sample};
 use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
 use penstock_engine::ports::SourceFault;
 use penstock_engine::share::Share;
-use penstock_storage::{BoundedStore, RAISE_BUFFER, RangedObject, StoreError, Version, shown};
+use penstock_storage::{RAISE_BUFFER, RangedObject, StoreError, Version, shown};
 use penstock_types::data_set::DataFields;
 use penstock_types::resume::Hash;
 use penstock_types::spec::ObjectKey;
-use tokio::task::spawn_blocking;
 
 use crate::access::Access;
 use crate::build::{Pack, scan};
-use crate::damage::Damage;
 use crate::entry::{Digest, FilePlace};
 use crate::index::{FieldNames, IndexKind, SampleIndex, ShardIndex};
 use crate::ranges::{Read, ReadLimits, Reads};
 use crate::reason::Reason;
-use crate::shards::{Shards, digest, read_whole, versions, with_version};
+use crate::shards::{Shards, digest, read_index, versions, with_version};
 
 pub(crate) trait Decode: Send + Sync {
     /// True if the files of the field with this number are read.
@@ -43,17 +41,15 @@ pub(crate) enum IndexFrom {
 }
 
 struct IndexedShards {
-    store: BoundedStore,
+    access: Access,
     index: SampleIndex,
     /// Key of the index, unless it was made for these samples.
     made: Option<Arc<str>>,
     kind: IndexKind,
     decode: Box<dyn Decode>,
     fields: Option<DataFields>,
-    damage: Damage,
     units: Arc<[u64]>,
     mean_bytes: u64,
-    most_bytes: u64,
     /// Versions of the shards that are read, once the first read of each has succeeded: no shard may change within a run.
     in_use: Box<[OnceLock<Version>]>,
 }
@@ -80,27 +76,14 @@ pub(crate) fn indexed_samples(
     kind: IndexKind,
     decode: impl FnOnce(SampleIndex) -> Result<Decoded, SourceFault> + Send + 'static,
 ) -> Open {
-    let Access { store, damage, most_bytes } = access;
     async move {
         let made = index.key();
-        let (index, decode, fields) = decode(index.open(&store, kind, &damage, most_bytes).await?)?;
+        let (index, decode, fields) = decode(index.open(&access, kind).await?)?;
         let units = index.shards.iter().map(|shard| shard.samples).collect();
         let bytes: u64 = index.shards.iter().map(|shard| shard.version.size).fold(0, u64::saturating_add);
         let mean_bytes = bytes / index.samples().max(1);
         let in_use = index.shards.iter().map(|_| OnceLock::new()).collect();
-        let samples = IndexedShards {
-            store,
-            index,
-            made,
-            kind,
-            decode,
-            fields,
-            damage,
-            units,
-            mean_bytes,
-            most_bytes,
-            in_use,
-        };
+        let samples = IndexedShards { access, index, made, kind, decode, fields, units, mean_bytes, in_use };
         Ok(Arc::new(samples) as _)
     }
     .boxed()
@@ -119,18 +102,13 @@ impl IndexFrom {
         }
     }
 
-    async fn open(
-        self,
-        store: &BoundedStore,
-        kind: IndexKind,
-        damage: &Damage,
-        most_bytes: u64,
-    ) -> Result<SampleIndex, SourceFault> {
+    async fn open(self, access: &Access, kind: IndexKind) -> Result<SampleIndex, SourceFault> {
+        let Access { store, damage, most_bytes } = access;
         let key = match self {
             Self::Object(key) => key,
             Self::Shards(shards) => {
                 let index = SampleIndex::build(kind, store, &shards, damage, |_, _| {}).await?;
-                if index.bytes() > most_bytes {
+                if index.bytes() > *most_bytes {
                     let bytes = index.bytes();
                     let reason = format!(
                         "the index of the {kind} takes {bytes} bytes, more than the limit of {most_bytes}"
@@ -140,14 +118,8 @@ impl IndexFrom {
                 return Ok(index);
             }
         };
-        let bytes = read_whole(store, &key, "index", most_bytes).await?;
-        let read = spawn_blocking(move || SampleIndex::read(bytes, kind)).await;
-        let read =
-            read.map_err(|error| SourceFault::new("reading the index was interrupted", Some(error.into())))?;
-        let index = read.map_err(|reason| {
-            SourceFault::new(format!("the index {} in store `{}` {reason}", shown(&key), store.name()), None)
-        })?;
-        if damage.skips() { sound(index, &key, store, kind, damage).await } else { Ok(index) }
+        let index = read_index(store, &key, *most_bytes, move |bytes| SampleIndex::read(bytes, kind)).await?;
+        if damage.skips() { sound(index, &key, access, kind).await } else { Ok(index) }
     }
 }
 
@@ -155,9 +127,8 @@ impl IndexFrom {
 async fn sound(
     index: SampleIndex,
     made: &str,
-    store: &BoundedStore,
+    Access { store, damage, .. }: &Access,
     kind: IndexKind,
-    damage: &Damage,
 ) -> Result<SampleIndex, SourceFault> {
     let versions = versions(store, index.shards.iter().map(|shard| shard.key.clone()).collect()).await;
     let checks = index.shards.iter().zip(versions).map(|(shard, version)| async move {
@@ -238,7 +209,7 @@ impl IndexedShards {
                 if !self.decode.is_wanted(field) {
                     continue;
                 }
-                let (size, most) = (content.end - content.start, self.most_bytes);
+                let (size, most) = (content.end - content.start, self.access.most_bytes);
                 if bytes > most {
                     let (name, key) = (shown(&self.index.fields()[field]), shown(&entry.key));
                     let reason = match size > most {
@@ -285,7 +256,7 @@ impl IndexedShards {
         let checked = read.split(bytes).map(|(file, mut bytes)| {
             let Some(digest) = file.digest else { return Ok((file, Ok(bytes))) };
             if self.kind.digest(&bytes, digest.header_bytes) != Some(digest) {
-                let outcome = self.damage.sample(self.changed(shard))?;
+                let outcome = self.access.damage.sample(self.changed(shard))?;
                 return Ok((file, Err(outcome)));
             }
             bytes.advance(digest.header_bytes as usize);
@@ -300,12 +271,12 @@ impl IndexedShards {
         version: &Version,
         read: &Read<File>,
     ) -> Result<Bytes, StoreError> {
-        self.store.get_range(shard.key.clone(), Some(version.clone()), read.range.clone()).await
+        self.access.store.get_range(shard.key.clone(), Some(version.clone()), read.range.clone()).await
     }
 
     /// The files of a read that has failed, if damage is left out.
     fn failed(&self, read: Read<File>, fault: SourceFault) -> Result<Fetched, SourceFault> {
-        let outcome = self.damage.sample(fault)?;
+        let outcome = self.access.damage.sample(fault)?;
         Ok(read.into_parts().map(|file| (file, Err(outcome.clone()))).collect())
     }
 
@@ -313,13 +284,13 @@ impl IndexedShards {
     /// they were when the run began.
     async fn other_version(&self, shard: &ShardIndex) -> Option<Version> {
         self.made.as_ref()?;
-        let version = self.store.version(shard.key.clone()).await.ok()?;
+        let version = self.access.store.version(shard.key.clone()).await.ok()?;
         (version != shard.version).then_some(version)
     }
 
     /// Fault of a shard that is not the one which the index describes.
     fn changed(&self, shard: &ShardIndex) -> SourceFault {
-        let (key, store, flag) = (shown(&shard.key), self.store.name(), self.kind.flag());
+        let (key, store, flag) = (shown(&shard.key), self.access.store.name(), self.kind.flag());
         let made = self.made.as_deref().unwrap_or_default();
         SourceFault::damage(format!(
             "the shard {key} in store `{store}` has changed since {} was made: make it again with `penstock index create {flag}`",
@@ -360,7 +331,7 @@ impl Numbered for IndexedShards {
         async move {
             let (mut samples, sizes, Reads { reads, .. }) = self.plan(epoch, &indexes, &share)?;
             let reads = stream::iter(reads.into_iter().map(|read| self.fetch(read)));
-            let fetched: Vec<_> = reads.buffered(self.store.reads().get()).try_collect().await?;
+            let fetched: Vec<_> = reads.buffered(self.access.store.reads().get()).try_collect().await?;
             let mut ended: BTreeMap<usize, Outcome> = BTreeMap::new();
             // What a sample takes beyond its files is known once they are decoded.
             let has_room =
@@ -386,7 +357,7 @@ impl Numbered for IndexedShards {
                     }
                 };
                 let Err(reason) = added else { continue };
-                match self.damage.sample(SourceFault::damage(reason)) {
+                match self.access.damage.sample(SourceFault::damage(reason)) {
                     Ok(outcome) => {
                         ended.insert(place, outcome);
                     }

@@ -20,13 +20,12 @@ use penstock_storage::shown;
 use penstock_types::data_set::DataFields;
 use penstock_types::resume::Hash;
 use penstock_types::spec::MdsSource;
-use tokio::task::spawn_blocking;
 
 use crate::access::Access;
 use crate::damage::Damage;
 use crate::index::numbered_key;
 use crate::ranges::{ReadLimits, Reads};
-use crate::shards::{digest, read_whole, versions};
+use crate::shards::{digest, read_index, versions};
 use crate::value::shortened;
 use index::{MdsIndex, Shard};
 use open::{Content, OpenShards};
@@ -41,13 +40,8 @@ pub fn open(source: &MdsSource, access: Access) -> Open {
     };
     let key: Arc<str> = Arc::from(format!("{folder}index.json"));
     async move {
-        let bytes = read_whole(&store, &key, "index", most_bytes / 4).await?;
-        let read = spawn_blocking(move || MdsIndex::read(&bytes, &folder, &source, most_bytes)).await;
-        let read =
-            read.map_err(|error| SourceFault::new("reading the index was interrupted", Some(error.into())))?;
-        let index = read.map_err(|reason| {
-            SourceFault::new(format!("the index {} in store `{}` {reason}", shown(&key), store.name()), None)
-        })?;
+        let read = move |bytes: Bytes| MdsIndex::read(&bytes, &folder, &source, most_bytes);
+        let index = read_index(&store, &key, most_bytes / 4, read).await?;
         let keys = index.shards.iter().map(|shard| shard.stored().key.clone()).collect();
         let (index, digest) = index.checked(versions(&store, keys).await, &damage)?;
         let named = |shard: &Shard| (shard.raw.key.clone(), DataFields::of(shard.columns.fields()));

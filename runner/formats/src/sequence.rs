@@ -6,6 +6,7 @@ use penstock_storage::{Blocks, RangedObject, shown};
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
 
 use crate::compression::{Compression, Decoder, Unreadable};
+use crate::reason::interrupted;
 
 /// Content of an object, in order: its bytes, or, if the first of them are those of gzip or zstd, what they are decompressed to. Positions are
 /// those in the content.
@@ -248,7 +249,7 @@ impl Inflated {
                 Ok(Ok((inflating, Some(block)))) => (inflating, block),
                 Ok(Ok((_, None))) => return Ok(None),
                 Ok(Err(fault)) => return Err(self.fail(fault)),
-                Err(error) => return Err(self.fail(interrupted(error))),
+                Err(error) => return Err(self.fail(cancelled(error))),
             };
             self.start(inflating);
             self.returned += block.len() as u64;
@@ -305,11 +306,11 @@ impl Inflating {
                 };
                 self
             });
-            self = decoding.await.map_err(interrupted)?;
+            self = decoding.await.map_err(cancelled)?;
         }
     }
 }
 
-fn interrupted(error: JoinError) -> InflateFault {
-    InflateFault::Read(SourceFault::new("decompressing an object was interrupted", Some(error.into())))
+fn cancelled(error: JoinError) -> InflateFault {
+    InflateFault::Read(interrupted("decompressing an object", error))
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,6 +15,9 @@ use penstock_storage::{
 use penstock_types::left_out::Endings;
 use penstock_types::resume::Hash;
 use penstock_types::spec::{By, SourceRules, SourceSettings};
+use tokio::task::spawn_blocking;
+
+use crate::reason::interrupted;
 
 /// Shards that a document names.
 #[derive(Clone, Debug)]
@@ -197,6 +201,20 @@ pub(crate) async fn read_whole(
         return Err(SourceFault::new(reason, None));
     }
     Ok(object.read(0..size).await?)
+}
+
+/// The index `key` of shards, of at most `most_bytes`, as `read` returns it. The error of that is the end of a sentence.
+pub(crate) async fn read_index<T: Send + 'static, E: Display + Send + 'static>(
+    store: &BoundedStore,
+    key: &Arc<str>,
+    most_bytes: u64,
+    read: impl FnOnce(Bytes) -> Result<T, E> + Send + 'static,
+) -> Result<T, SourceFault> {
+    let bytes = read_whole(store, key, "index", most_bytes).await?;
+    let read = spawn_blocking(move || read(bytes)).await;
+    read.map_err(|error| interrupted("reading the index", error))?.map_err(|reason| {
+        SourceFault::new(format!("the index {} in store `{}` {reason}", shown(key), store.name()), None)
+    })
 }
 
 /// Maximum number of shards that a pattern may name.

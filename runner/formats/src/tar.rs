@@ -92,38 +92,36 @@ pub fn type_of(name: &str) -> Option<FieldType> {
 
 /// Fields of the samples of an index. `names` are those of its fields in the samples.
 fn fields_of(index: &SampleIndex, names: &[Option<Arc<str>>]) -> Result<DataFields, SourceFault> {
-    let mut fields: Vec<DataField> = Vec::new();
-    let mut files: Vec<(usize, u64)> = Vec::new();
+    // Each with the number of its names in the index, and of its files.
+    let mut fields: Vec<(DataField, usize, u64)> = Vec::new();
     for (place, (file, name)) in index.fields().iter().zip(names).enumerate() {
         let Some(name) = name else { continue };
-        let (kind, count) = (value::kind_of(file), index.count(place));
-        let Some(at) = fields.iter().position(|field| field.name == *name) else {
-            fields.push(DataField { name: name.clone(), kind, optional: None });
-            files.push((1, count));
-            continue;
-        };
-        if fields[at].kind != kind {
-            let fault = TypeFault::Differs {
-                name: name.as_ref().to_owned(),
-                one: fields[at].kind,
-                one_at: "some files".to_owned(),
-                other: kind,
-                other_at: format!("those named `.{file}`"),
-            };
-            return Err(SourceFault::new(format!("{fault}; name files of one kind in `fields`"), None));
+        let (kind, more) = (value::kind_of(file), index.count(place));
+        match fields.iter_mut().find(|(field, ..)| field.name == *name) {
+            None => fields.push((DataField { name: name.clone(), kind, optional: None }, 1, more)),
+            Some((field, ..)) if field.kind != kind => {
+                let fault = TypeFault::Differs {
+                    name: name.as_ref().to_owned(),
+                    one: field.kind,
+                    one_at: "some files".to_owned(),
+                    other: kind,
+                    other_at: format!("those named `.{file}`"),
+                };
+                return Err(SourceFault::new(format!("{fault}; name files of one kind in `fields`"), None));
+            }
+            Some((_, names, count)) => (*names, *count) = (*names + 1, *count + more),
         }
-        files[at].0 += 1;
-        files[at].1 += count;
     }
-    for (field, (names, count)) in fields.iter_mut().zip(files) {
+    let fields = fields.into_iter().map(|(field, names, count)| {
         // A sample may have several files of one field.
-        field.optional = match (count < index.samples(), names) {
+        let optional = match (count < index.samples(), names) {
             (true, _) => Some(true),
             (false, 1) => Some(false),
             (false, _) => None,
         };
-    }
-    Ok(DataFields::of(fields))
+        DataField { optional, ..field }
+    });
+    Ok(DataFields::of(fields.collect()))
 }
 
 /// Samples of shards in order, with the selected fields, of at most `most_bytes` each.

@@ -121,7 +121,7 @@ impl MdsIndex {
         if version != 2 {
             return Err(MdsFault::Version(version));
         }
-        let selection = Selection::new(&source.fields);
+        let selection = Selection::new(&source.fields, source.sample_key.clone());
         // Most shards have the columns of the shard before.
         let mut last: Option<(ColumnsJson, Arc<ShardColumns>)> = None;
         let mut read = Vec::with_capacity(shards.len());
@@ -139,7 +139,7 @@ impl MdsIndex {
             };
             let columns = match &last {
                 Some((known, columns)) if *known == json => columns.clone(),
-                _ => Arc::new(json.read(&selection, source.sample_key.as_ref(), fault)?),
+                _ => Arc::new(json.read(&selection, fault)?),
             };
             last = Some((json, columns.clone()));
             read.push(shard.read(folder, columns, most_bytes).map_err(fault)?);
@@ -208,7 +208,6 @@ impl ColumnsJson {
     fn read(
         &self,
         selection: &Selection,
-        key: Option<&String>,
         fault: impl Fn(String) -> MdsFault,
     ) -> Result<ShardColumns, MdsFault> {
         let Self { names, encodings, sizes } = self;
@@ -219,14 +218,12 @@ impl ColumnsJson {
             return Err(fault(format!("has more than {MAX_COLUMNS} columns")));
         }
         let is_there = |name: &str| names.iter().any(|known| known == name);
-        let missing = key.cloned().filter(|key| !is_there(key)).or_else(|| selection.missing(is_there));
-        if let Some(missing) = missing {
+        if let Some(missing) = selection.missing(is_there) {
             return Err(MdsFault::NoColumn(shortened(&missing), Names(names.clone())));
         }
         let mut columns = ShardColumns::default();
         for ((name, encoding), size) in names.iter().zip(encodings).zip(sizes) {
-            let is_key = key == Some(name);
-            let field = selection.name_of(name).filter(|_| !is_key || selection.is_named(name));
+            let (is_key, field) = (selection.is_key(name), selection.name_of(name));
             let encoding = match is_key || field.is_some() {
                 false => None,
                 true => Some(Encoding::named(encoding).map_err(|reason| {

@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 
 use super::index::{Compression, File, MdsIndex, Shard};
 use crate::cache::{Cache, InUse, Limits};
-use crate::reason::Reason;
+use crate::reason::{Reason, interrupted};
 use crate::unpack;
 use crate::value::{little_endian, read_up_to};
 
@@ -92,9 +92,7 @@ impl OpenShards {
                     check_hashes(&hashes, &bytes)?;
                     decompressed(compression, &bytes, size)
                 });
-                let done = work.await.map_err(|error| {
-                    SourceFault::new("reading a shard was interrupted", Some(error.into()))
-                })?;
+                let done = work.await.map_err(|error| interrupted("reading a shard", error))?;
                 let content = done.map_err(|reason| self.file_fault(zip, &reason.to_string()))?;
                 // The index states a size that the places fit into, and the content has this size.
                 (content.slice(..head as usize), Content::Held(content))

@@ -371,6 +371,11 @@ impl Kind {
         })
     }
 
+    /// Size of an element of a tensor; 1 if the values are no numbers.
+    pub(super) fn element_bytes(self) -> usize {
+        self.dtype().map_or(1, |dtype| dtype.size())
+    }
+
     /// Type of the elements of a tensor; `None` if the values are no numbers.
     pub(super) fn dtype(self) -> Option<Dtype> {
         Some(match self {

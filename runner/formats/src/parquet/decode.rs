@@ -166,13 +166,13 @@ impl Values {
             Self::Ints(values) => values.len(),
             Self::Reals(values) => values.len(),
             Self::Bytes(values) => values.len(),
-            Self::Elements(elements) => elements.len() / kind.dtype().map_or(1, |dtype| dtype.size()),
+            Self::Elements(elements) => elements.len() / kind.element_bytes(),
         }
     }
 
     /// Adds whole numbers, or the digits of decimals.
     fn add_numbers(&mut self, kind: Kind, more: impl ExactSizeIterator<Item = i64>) {
-        match (kind, kind.dtype().map_or(0, |dtype| dtype.size())) {
+        match (kind, kind.element_bytes()) {
             (Kind::Decimal { scale }, _) => {
                 self.add_reals(more.map(|digits| decimal(digits.into(), scale)));
             }
@@ -229,18 +229,12 @@ impl Values {
 
     /// Adds an element in place of a null: NaN, if the elements have it, and otherwise 0.
     fn add_null_element(&mut self, kind: Kind) {
-        match (self, kind) {
-            (Self::Elements(elements), Kind::Float16) => {
-                elements.extend_from_slice(&half::f16::NAN.to_le_bytes());
-            }
-            (Self::Elements(elements), Kind::Float32) => elements.extend_from_slice(&f32::NAN.to_le_bytes()),
-            (Self::Elements(elements), Kind::Float64 | Kind::Decimal { .. }) => {
-                elements.extend_from_slice(&f64::NAN.to_le_bytes());
-            }
-            (Self::Elements(elements), kind) => {
-                elements.resize(elements.len() + kind.dtype().map_or(1, |dtype| dtype.size()), 0);
-            }
-            (values, _) => values.add_null(),
+        let Self::Elements(elements) = self else { return self.add_null() };
+        match kind {
+            Kind::Float16 => elements.extend_from_slice(&half::f16::NAN.to_le_bytes()),
+            Kind::Float32 => elements.extend_from_slice(&f32::NAN.to_le_bytes()),
+            Kind::Float64 | Kind::Decimal { .. } => elements.extend_from_slice(&f64::NAN.to_le_bytes()),
+            kind => elements.resize(elements.len() + kind.element_bytes(), 0),
         }
     }
 
@@ -401,8 +395,7 @@ impl Column {
             (None, Values::Bytes(_)) => self.content(row).map_or(0, <[u8]>::len),
             (None, _) => 0,
             (Some(lists), Values::Elements(_)) => {
-                (lists.starts[row + 1] - lists.starts[row])
-                    * self.kind.dtype().map_or(1, |dtype| dtype.size())
+                (lists.starts[row + 1] - lists.starts[row]) * self.kind.element_bytes()
             }
             (Some(_), _) if self.kind == Kind::Text => json_bytes(self.parts(row)),
             (Some(_), _) => {

@@ -66,19 +66,10 @@ pub(super) fn check(comparison: &Comparison, leaf: &Leaf) -> Result<(), FileFaul
     let is_text = matches!(comparison.value, ComparedValue::Text(_));
     let reason = match leaf.kind {
         _ if !leaf.lists.is_empty() => "has lists, which are not compared",
-        Kind::Text if !is_text => "has texts, and `where` compares it with a number",
-        Kind::Bool
-        | Kind::Int { .. }
-        | Kind::Int96
-        | Kind::Float16
-        | Kind::Float32
-        | Kind::Float64
-        | Kind::Decimal { .. }
-            if is_text =>
-        {
-            "has numbers, and `where` compares it with a text"
-        }
         Kind::Blob | Kind::None(_) => "has values that are not compared",
+        Kind::Text if !is_text => "has texts, and `where` compares it with a number",
+        Kind::Text => return Ok(()),
+        _ if is_text => "has numbers, and `where` compares it with a text",
         _ => return Ok(()),
     };
     Err(FileFault::column(&leaf.name, reason))

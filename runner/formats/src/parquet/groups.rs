@@ -20,7 +20,7 @@ use super::growing::Growing;
 use super::pages::{self, Pages};
 use crate::cache::Reserved;
 use crate::ranges::{Read, ReadLimits, Reads};
-use crate::reason::Reason;
+use crate::reason::{Reason, interrupted};
 
 #[derive(Debug)]
 pub(super) struct File {
@@ -207,12 +207,10 @@ impl Reader {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, SourceFault> {
-        let interrupted = |error: Box<dyn std::error::Error + Send + Sync>| {
-            SourceFault::new("decoding a row group was interrupted", Some(error))
-        };
-        let _permit = self.decoders.acquire().await.map_err(|error| interrupted(error.into()))?;
+        // The semaphore is never closed.
+        let _permit = self.decoders.acquire().await;
         // A cancelled caller does not end the work, and what that owns.
-        spawn_blocking(work).await.map_err(|error| interrupted(error.into()))
+        spawn_blocking(work).await.map_err(|error| interrupted("decoding a row group", error))
     }
 }
 

@@ -18,6 +18,7 @@ use super::footer::{self, RowGroup, TAIL};
 use super::groups::{File, Group};
 use super::schema::{self, Node};
 use crate::access::Access;
+use crate::reason::interrupted;
 use crate::shards::Shards;
 
 /// Bytes at the end of a file that are read first; most footers are shorter.
@@ -159,9 +160,7 @@ async fn open_file(
     let footer = footer_of(&object, most_footer, fault).await?;
     let end = object.size() - TAIL - footer.len() as u64;
     let parse = spawn_blocking(move || parse(&footer, end, &source, &layouts));
-    let parsed = parse
-        .await
-        .map_err(|error| SourceFault::new("reading a footer was interrupted", Some(error.into())))?;
+    let parsed = parse.await.map_err(|error| interrupted("reading a footer", error))?;
     let (layout, groups, fields) = parsed.map_err(fault)?;
     let file = File { key: key.clone(), version: object.version().clone(), layout };
     Ok((file, groups, fields))

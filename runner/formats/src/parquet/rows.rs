@@ -1,7 +1,7 @@
 //! Samples of the rows, read by their numbers.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::{self, Write};
+use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
@@ -123,11 +123,8 @@ impl Rows {
             limits if may_grow => Limits { all: most_bytes, shared: 0, ..limits },
             limits => limits,
         };
-        let rows = groups
-            .iter()
-            .filter(|group| group.count > 0)
-            .fold(0, |sum: u64, group| sum.saturating_add(group.rows));
-        let mean_bytes = used.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)) / rows.max(1);
+        let mean_bytes =
+            used.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)) / rows_of(&groups).max(1);
         let units: Arc<[u64]> = groups.iter().map(|group| group.count).collect();
         let starts = Starts::new(units.iter().copied());
         if starts.count() == u64::MAX {
@@ -244,6 +241,11 @@ impl Rows {
     }
 }
 
+/// Number of rows in the row groups that are read.
+fn rows_of(groups: &[Group]) -> u64 {
+    groups.iter().filter(|group| group.count > 0).fold(0, |sum, group| sum.saturating_add(group.rows))
+}
+
 /// Marks the rows that meet all comparisons. The marks may take `most_bytes`. Returns the number of rows in damaged row groups, which are
 /// left out.
 async fn select(
@@ -255,10 +257,7 @@ async fn select(
     damage: &Damage,
     most_bytes: u64,
 ) -> Result<u64, SourceFault> {
-    let rows = groups
-        .iter()
-        .filter(|group| group.count > 0)
-        .fold(0, |sum: u64, group| sum.saturating_add(group.rows));
+    let rows = rows_of(groups);
     if rows / 7 > most_bytes {
         let reason = format!(
             "the marks of the rows that meet `where` take a bit for each of {rows} rows, and {most_bytes} bytes may be used"
@@ -395,13 +394,14 @@ fn write_key(file: &File, group: &Group, columns: &Columns, row: u64, key: &mut 
     key.clear();
     if let Some(column) = file.layout.key.and_then(|leaf| columns[leaf].as_ref()) {
         match (column.int(at), column.content(at)) {
-            (Some(number), _) => append(key, format_args!("{number}")),
+            (Some(number), _) => write!(key, "{number}").unwrap_or_default(),
             (None, Some(text)) => key.push_str(&String::from_utf8_lossy(text)),
             (None, None) => {}
         }
     }
     if key.is_empty() {
-        append(key, format_args!("{}#{}", file.key, group.first_row + row));
+        // Writing into memory cannot fail.
+        write!(key, "{}#{}", file.key, group.first_row + row).unwrap_or_default();
     }
 }
 
@@ -452,11 +452,6 @@ fn fault_of(name: &str, fault: RowFault) -> FileFault {
         RowFault::Damaged(reason) => FileFault::column(name, reason),
         RowFault::Shape(reason) => FileFault::row(name, reason),
     }
-}
-
-fn append(text: &mut String, more: fmt::Arguments<'_>) {
-    // Writing into memory cannot fail.
-    text.write_fmt(more).unwrap_or_default();
 }
 
 impl Numbered for Rows {

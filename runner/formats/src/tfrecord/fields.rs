@@ -20,8 +20,6 @@ use crate::value;
 pub struct RecordFields {
     decode: RecordDecoding,
     selection: Selection,
-    /// Feature that becomes the key. It is no field then, unless the selection names it.
-    key: Option<String>,
     /// Features of bytes that become texts.
     texts: BTreeSet<String>,
     /// Numeric features with one value.
@@ -36,8 +34,7 @@ impl RecordFields {
         let names = |names: &[String]| names.iter().cloned().collect();
         Self {
             decode: source.decode,
-            selection: Selection::new(&source.fields),
-            key: source.sample_key.clone(),
+            selection: Selection::new(&source.fields, source.sample_key.clone()),
             texts: names(&source.texts),
             scalars: names(&source.scalars),
             lists: names(&source.lists),
@@ -47,16 +44,14 @@ impl RecordFields {
     /// Adds the fields of a record, which may take `most_bytes`. Returns true if it has lists of features, which are not read. The error
     /// is the end of a sentence about the record.
     pub fn add(&self, sample: &mut Sample, record: &Bytes, most_bytes: u64) -> Result<bool, Reason> {
-        let Self { decode, key, texts, scalars, lists, .. } = self;
+        let Self { decode, selection, texts, scalars, lists } = self;
         if *decode == RecordDecoding::Bytes {
             sample.set(Arc::<str>::from(BYTES_FIELD), Value::Blob(record.clone()));
             return Ok(false);
         }
-        let is_key = |name: &str| key.as_deref() == Some(name);
-        let field_of = |name: &str| self.field_of(name);
         let mut reader = Reader::new(record, most_bytes);
-        let features = reader.features(|name| is_key(name) || field_of(name).is_some());
-        let mut has_key = key.is_none();
+        let features = reader.features(|name| selection.is_key(name) || selection.name_of(name).is_some());
+        let mut has_key = selection.key.is_none();
         for (name, feature) in features.map_err(|fault| fault.to_string())? {
             let of_feature =
                 |reason: Reason| format!("has the feature `{}`, which {reason}", value::shortened(name));
@@ -67,10 +62,10 @@ impl RecordFields {
                 _ => Form::Either,
             };
             if let (Feature::Bytes(first, others), Form::List, false) = (&feature, form, is_text) {
-                if is_key(name) {
+                if selection.is_key(name) {
                     return Err(of_feature("is a list, which is no key".into()).into());
                 }
-                if let Some(field) = field_of(name) {
+                if let Some(field) = selection.name_of(name) {
                     check_name(&field).map_err(of_feature)?;
                     let places = || first.iter().chain(others);
                     let places_field = offsets_name(&field);
@@ -81,15 +76,15 @@ impl RecordFields {
             }
             let value = value_of(feature, record, is_text, form).map_err(of_feature)?;
             let Some(value) = value else { continue };
-            if is_key(name) {
+            if selection.is_key(name) {
                 sample.key = value::key(&value).map_err(of_feature)?;
                 has_key = true;
             }
-            if let Some(field) = field_of(name) {
+            if let Some(field) = selection.name_of(name) {
                 sample.set(field, value);
             }
         }
-        match (key, has_key) {
+        match (&selection.key, has_key) {
             (Some(key), false) => {
                 Err(format!("has no feature `{}`, which would be its key", value::shortened(key)).into())
             }
@@ -97,21 +92,16 @@ impl RecordFields {
         }
     }
 
-    fn field_of(&self, name: &str) -> Option<Arc<str>> {
-        let is_key = self.key.as_deref() == Some(name);
-        self.selection.name_of(name).filter(|_| !is_key || self.selection.is_named(name))
-    }
-
     /// Fields of the samples, by the types of the features of all records.
     pub(super) fn types(&self, features: Option<&DataFields>) -> Option<DataFields> {
-        let Self { decode, texts, scalars, lists, .. } = self;
+        let Self { decode, selection, texts, scalars, lists } = self;
         if *decode == RecordDecoding::Bytes {
             let field = DataField { name: BYTES_FIELD.into(), kind: FieldType::Bytes, optional: Some(false) };
             return Some(DataFields::of(vec![field]));
         }
         let mut fields = DataFields { fields: Vec::new(), ..features?.clone() };
         for DataField { name, kind, optional } in &features?.fields {
-            let Some(field) = self.field_of(name) else { continue };
+            let Some(field) = selection.name_of(name) else { continue };
             let mut optional = *optional;
             let is_list = lists.contains(&**name);
             if is_list && *kind == FieldType::Bytes && optional == Some(true) {
@@ -238,7 +228,6 @@ mod tests {
         let fields = RecordFields {
             decode: RecordDecoding::Example,
             selection: Selection::default(),
-            key: None,
             texts: BTreeSet::new(),
             scalars: ["a".to_owned(), "b".to_owned()].into(),
             lists: BTreeSet::new(),
