@@ -21,10 +21,8 @@ use penstock_storage::{
     AHEAD_BYTES, BoundedStore, ListSource as StreamedList, Wanted, index_samples, list_samples,
 };
 use penstock_types::data_set::{DataFields, FieldType};
-use penstock_types::spec::{
-    self, By, LabelOrigin, ListSource, MixSource, OnDamage, Records,
-};
-use penstock_types::traversal::{Traversal, TraversalSettings};
+use penstock_types::spec::{self, By, LabelOrigin, ListSource, MixSource, OnDamage, Records};
+use penstock_types::traversal::Traversal;
 
 use crate::prepare::Prepared;
 
@@ -48,7 +46,7 @@ impl Prepared {
             spec::Source::Records(_) | spec::Source::Csv(_) | spec::Source::Tsv(_)
                 if !traversal.shuffle && !self.is_dealt_without_damage() && !self.is_scattered() =>
             {
-                Box::new(self.records(&source.spec).within(most_bytes).from(self.start.clone()))
+                Box::new(self.records().within(most_bytes).from(self.start.clone()))
             }
             spec::Source::Range(range) => {
                 let traversal = Traversal::new(range.count, traversal);
@@ -68,7 +66,7 @@ impl Prepared {
                 let stream = tfrecord::stream(source, access, self.typing(spec, &name), traversal);
                 Box::new(stream.from(self.start.clone()))
             }
-            numbered => Box::new(self.numbered(numbered, traversal)),
+            _ => Box::new(self.numbered()),
         }
     }
 
@@ -81,14 +79,10 @@ impl Prepared {
         own.open(&source.spec, &source.id.to_string(), own.source_bytes())
     }
 
-    fn numbered(&self, source: &spec::Source, traversal: TraversalSettings) -> NumberedSource {
-        let most_bytes = self.source_bytes();
-        NumberedSource::new(
-            self.open(source, &self.plan.source.id.to_string(), most_bytes),
-            traversal,
-            AHEAD_BYTES.min(most_bytes / 4),
-        )
-        .from(self.start.clone())
+    fn numbered(&self) -> NumberedSource {
+        let (source, most_bytes) = (&self.plan.source, self.source_bytes());
+        let open = self.open(&source.spec, &source.id.to_string(), most_bytes);
+        NumberedSource::new(open, source.traversal, AHEAD_BYTES.min(most_bytes / 4)).from(self.start.clone())
     }
 
     /// Opens the samples of the source with this `name`, to be read by their numbers, with the types of their data set. They may keep
@@ -246,17 +240,12 @@ impl Prepared {
         self.plan.buffer_bytes / SOURCE_SHARE
     }
 
-    /// Records of a source in their order.
-    fn records(&self, source: &spec::Source) -> RecordSource {
-        let name = self.plan.source.id.to_string();
+    /// Records of the source in their order.
+    fn records(&self) -> RecordSource {
+        let (source, name) = (&self.plan.source.spec, self.plan.source.id.to_string());
         let (objects, format) = self.recorded(source, &name);
-        RecordSource::new(
-            self.store_of(source),
-            objects,
-            format,
-            self.plan.source.traversal,
-            self.typing(source, &name),
-        )
+        let (traversal, typing) = (self.plan.source.traversal, self.typing(source, &name));
+        RecordSource::new(self.store_of(source), objects, format, traversal, typing)
     }
 
     /// Counts the samples of all epochs, which requires a listing of all keys or a pass over all records. `None` if the epochs
@@ -268,23 +257,21 @@ impl Prepared {
             Err(fault) => Err(SourceFault::new(fault.to_string(), None)),
         };
         let mut source: Box<dyn Source> = match &self.plan.source.spec {
-            source @ (spec::Source::Records(_) | spec::Source::Csv(_) | spec::Source::Tsv(_)) => {
-                return of(self.records(source).within(self.source_bytes()).count().await?);
+            spec::Source::Records(_) | spec::Source::Csv(_) | spec::Source::Tsv(_) => {
+                return of(self.records().within(self.source_bytes()).count().await?);
             }
             source @ spec::Source::Tfrecord(files) if files.index.is_none() => {
                 let access = self.access(source, &name, self.source_bytes());
                 return of(tfrecord::count(files, &access).await?);
             }
             spec::Source::Range(_) => self.source(),
-            source => Box::new(self.numbered(source, traversal)),
+            _ => Box::new(self.numbered()),
         };
         let first = source.next().await?;
         // A source without samples ends before it reports a total.
         Ok(source.total().or(matches!(first, None | Some(Produced::EpochEnd)).then_some(0)))
     }
-}
 
-impl Prepared {
     /// True if damage is left out of a source that several ranks share.
     fn is_dealt_without_damage(&self) -> bool {
         let source = &self.plan.source;
@@ -354,8 +341,6 @@ impl Prepared {
     }
 }
 
-}
-
 /// Keys that a list takes.
 fn wanted(list: &ListSource, notes: Notes) -> Wanted {
     Wanted {
@@ -375,4 +360,3 @@ fn is_by_folder(list: &ListSource) -> bool {
 fn is_labelled(list: &ListSource) -> bool {
     list.label.is_some() || list.labels.is_some()
 }
-
