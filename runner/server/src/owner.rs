@@ -107,17 +107,6 @@ pub(crate) struct View {
 }
 
 impl View {
-    pub(crate) fn new(shares: Shares<3>) -> Self {
-        Self {
-            runs: BTreeMap::new(),
-            waiting: BTreeMap::new(),
-            clients: BTreeMap::new(),
-            shares,
-            has_turn: false,
-            alive: 0,
-        }
-    }
-
     /// Reason why a run of a client would wait; `None` if it could start at once.
     pub(crate) fn why_it_waits(&self, client: &ClientId, cost: Cost) -> Option<String> {
         let before = self.clients.get(client).map_or(0, |client| client.runs_queued);
@@ -163,9 +152,11 @@ impl Owner {
         (to_self, messages): (SyncSender<Message>, Receiver<Message>),
         workshop: Arc<Workshop>,
         feed: Feed,
-        view: watch::Sender<Arc<View>>,
-    ) -> Self {
-        Self {
+    ) -> (Self, watch::Receiver<Arc<View>>) {
+        let (runs, waiting, clients) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let empty = View { runs, waiting, clients, shares: shares.clone(), has_turn: false, alive: 0 };
+        let (view, shown) = watch::channel(Arc::new(empty));
+        let owner = Self {
             messages,
             to_self,
             workshop,
@@ -181,7 +172,8 @@ impl Owner {
             measuring: None,
             is_retain_due: true,
             retaining: None,
-        }
+        };
+        (owner, shown)
     }
 
     pub(crate) fn run(mut self) {

@@ -165,10 +165,9 @@ impl Runs {
         let compiling = SharedAmount::new(COMPILATIONS, settings.clients.share_percent);
         let workshop = Arc::new(Workshop::open(runtime.clone(), history, sandbox, settings, compiling)?);
         let feed = Feed::new();
-        let (show, view) = watch::channel(Arc::new(View::new(shares.clone())));
         let channel = sync_channel(MESSAGES);
         let messages = channel.0.clone();
-        let owner = Owner::new(shares, channel, workshop.clone(), feed.clone(), show);
+        let (owner, view) = Owner::new(shares, channel, workshop.clone(), feed.clone());
         let thread =
             Builder::new().name("runs".to_owned()).spawn(|| owner.run()).map_err(OpenError::Thread)?;
         let registry = Registry {
