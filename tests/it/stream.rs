@@ -163,7 +163,8 @@ fn another_process_receives_the_batches_of_a_run() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&socket), mode(socket.parent().unwrap())), (0o600, 0o700));
     let client = connect(&address).unwrap();
-    assert_eq!((client.run(), client.name(), client.ahead()), (run.as_str(), "photos", 4));
+    let welcome = client.welcome();
+    assert_eq!((&*welcome.run, &*welcome.name, welcome.ahead), (run.as_str(), "photos", 4));
     let (batches, end) = drain(&client);
     assert_eq!(end, End { whole: true, error: None });
     assert!(batches.iter().all(|batch| !batch.redelivered));

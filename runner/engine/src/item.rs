@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 pub use penstock_types::dtype::Dtype;
 use penstock_types::plan::LEAST_SAMPLE_BYTES;
+use serde::{Deserialize, Serialize};
 
 use crate::memory::DeviceMemory;
 
@@ -31,12 +32,13 @@ pub struct Sample {
 
 /// Origin of a sample in the source. Independent of the number of threads and ranks, and of the order in which samples are
 /// processed.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Origin {
     /// Number of the pass over the source, from 0.
     pub epoch: u32,
     /// Number of the visit in the run, modulo 2^32, by which the engine recognizes the samples of a position. Set by the engine;
     /// all samples made from one sample have its ticket.
+    #[serde(skip)]
     pub ticket: u32,
     /// Position in the unshuffled source, from 0.
     pub index: u64,

@@ -7,6 +7,7 @@
 
 pub mod chunk;
 pub mod clock;
+pub mod codec;
 pub mod consumers;
 mod dispatch;
 pub mod element;
@@ -14,6 +15,7 @@ pub mod gathered;
 pub mod graph;
 mod handed;
 pub mod item;
+pub mod lock;
 pub mod memory;
 pub mod mixed;
 pub mod notes;

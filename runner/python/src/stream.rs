@@ -85,7 +85,7 @@ impl StreamClient {
     /// Maximum number of batches delivered and not acknowledged.
     #[getter]
     fn ahead(&self) -> usize {
-        self.client.ahead()
+        self.client.welcome().ahead
     }
 }
 

@@ -142,10 +142,11 @@ fn start(
     let output = OutputFolder::for_letters(&folder, document, letter_bytes, workshop.disk.clone())?;
     let mut ends = RunEnds { id: Some(live.id().clone()), ..RunEnds::default() };
     if let ConsumerPlan::Stream { ahead, wait } = prepared.plan.consumer {
-        let opened = penstock_stream::open(&workshop.streams(), live.id(), &prepared.plan.name, ahead, wait)?;
-        live.on_stream(opened.address);
-        ends.consumer = Some(Box::new(opened.consumer));
-        ends.memory = Some(opened.memory);
+        let (consumer, address) =
+            penstock_stream::open(&workshop.streams(), live.id(), &prepared.plan.name, ahead, wait)?;
+        live.on_stream(address);
+        ends.memory = Some(consumer.memory());
+        ends.consumer = Some(Box::new(consumer));
     }
     let ready = workshop.runtime.block_on(async {
         let ready = pin!(prepared.ready(Some(Arc::new(output)), ends));

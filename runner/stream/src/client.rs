@@ -6,13 +6,15 @@ use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use memmap2::MmapMut;
 use penstock_engine::clock::{Clock, MonotonicClock};
-use penstock_engine::item::{Collated, Column, Dtype, Origin, Stacked, Tensor};
+use penstock_engine::codec::decode;
+use penstock_engine::item::{Collated, Item};
+use penstock_engine::lock::locked;
 use penstock_types::stats::Tick;
 use penstock_types::text::with_causes;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,8 +23,7 @@ use crate::door::is_ours;
 use crate::frame::{Garbled, Incoming, Outgoing, Read};
 use crate::mapping;
 use crate::protocol::{
-    BatchHead, Contents, End, FieldHead, FromConsumer, MAX_BODY_BYTES, MAX_REGIONS, PROTOCOL, Refused, Spot,
-    ToConsumer, ValuesHead, Welcome,
+    BatchHead, End, FromConsumer, MAX_BODY_BYTES, MAX_REGIONS, PROTOCOL, Refused, ToConsumer, Welcome,
 };
 
 /// A consumer of a run. When the client is dropped, unacknowledged batches go to the next consumer; received arrays that still
@@ -145,17 +146,9 @@ impl Client {
         Ok(Self { connection, clock, welcome, receiving, out: Mutex::default() })
     }
 
-    pub fn run(&self) -> &str {
-        &self.welcome.run
-    }
-
-    pub fn name(&self) -> &str {
-        &self.welcome.name
-    }
-
-    /// Maximum number of unacknowledged batches. The server sends no further batch while this number is reached.
-    pub fn ahead(&self) -> usize {
-        self.welcome.ahead
+    /// The server's description of the run.
+    pub fn welcome(&self) -> &Welcome {
+        &self.welcome
     }
 
     /// Waits for the next batch until `most` has passed or a signal arrives. Concurrent calls run one after the other. An error
@@ -212,18 +205,14 @@ impl Client {
         body: &Bytes,
         incoming: &mut Incoming,
     ) -> Result<Collated, StreamError> {
-        let garbled = |why: &str| StreamError::Garbled(why.to_owned());
-        let length = head.contents_bytes as usize;
-        let (contents, sent) = body.split_at_checked(length).ok_or_else(|| garbled("a body is too short"))?;
-        let contents: Contents =
-            serde_json::from_slice(contents).map_err(|error| StreamError::Garbled(error.to_string()))?;
-        if contents.regions.len() > MAX_REGIONS {
-            return Err(garbled("a batch has too many regions"));
+        if head.regions.len() > MAX_REGIONS {
+            return Err(StreamError::Garbled("a batch has too many regions".to_owned()));
         }
-        let files = incoming.take_files(contents.regions.len())?;
+        let files = incoming.take_files(head.regions.len())?;
         let mut regions = Vec::with_capacity(files.len());
-        for (file, region) in files.iter().zip(&contents.regions) {
-            let bytes = usize::try_from(region.bytes).map_err(|_| garbled("a region is too large"))?;
+        for (file, region) in files.iter().zip(&head.regions) {
+            let bytes = usize::try_from(region.bytes)
+                .map_err(|_| StreamError::Garbled("a region is too large".to_owned()))?;
             let mapping =
                 Some(mapping::borrow(file, bytes).map_err(|error| StreamError::Memory(Arc::new(error)))?);
             regions.push(Bytes::from_owner(Borrowed {
@@ -232,96 +221,14 @@ impl Client {
                 connection: self.connection.clone(),
             }));
         }
-        let data = Data { sent, regions };
-        let samples = contents.keys.len();
-        let is_whole = contents.epochs.len() == samples
-            && contents.indexes.len() == samples
-            && contents.paths.as_ref().is_none_or(|paths| paths.len() == samples);
-        if !is_whole {
-            return Err(garbled("a batch lacks the origins of some samples"));
-        }
-        let paths = contents.paths.unwrap_or_else(|| vec![0; samples]);
-        let places = contents.epochs.into_iter().zip(contents.indexes).zip(paths);
-        let fields = contents.fields.into_iter().map(|field| data.column(field, samples));
-        Ok(Collated {
-            keys: contents.keys,
-            origins: places
-                .map(|((epoch, index), path)| Origin { epoch, index, path, ..Origin::default() })
-                .collect(),
-            fields: fields
-                .collect::<Option<_>>()
-                .ok_or_else(|| garbled("the data of a batch does not match its fields"))?,
-        })
-    }
-}
-
-/// Body and mapped regions that contain the data of a batch.
-struct Data<'a> {
-    sent: &'a [u8],
-    regions: Vec<Bytes>,
-}
-
-impl Data<'_> {
-    fn column(&self, FieldHead { name, values }: FieldHead, samples: usize) -> Option<Column> {
-        let values = match values {
-            ValuesHead::Tensor { dtype, shape, data } => {
-                let is_stacked = shape.first().is_some_and(|first| *first as usize == samples);
-                let data = self.at(data).filter(|_| is_stacked)?;
-                Stacked::Tensor(tensor(Dtype::named(&dtype)?, shape, data)?)
+        match decode(body, &regions) {
+            Ok(Item::Collated(batch)) => Ok(batch),
+            Ok(_) => Err(StreamError::Garbled("a batch is not collated".to_owned())),
+            Err(fault) => {
+                Err(StreamError::Garbled(format!("a batch cannot be decoded: {}", with_causes(&fault))))
             }
-            ValuesHead::Tensors { dtype, shapes, data, offsets } => {
-                let (dtype, data) = (Dtype::named(&dtype)?, self.list(data, offsets, samples)?);
-                if shapes.len() != samples {
-                    return None;
-                }
-                let tensors = shapes.into_iter().zip(data).map(|(shape, data)| tensor(dtype, shape, data));
-                Stacked::Tensors(tensors.collect::<Option<_>>()?)
-            }
-            ValuesHead::Texts { data, offsets } => {
-                let texts = self.list(data, offsets, samples)?.into_iter();
-                Stacked::Texts(texts.map(|text| String::from_utf8(text.into()).ok()).collect::<Option<_>>()?)
-            }
-            ValuesHead::Blobs { data, offsets } => Stacked::Blobs(self.list(data, offsets, samples)?),
-        };
-        Some(Column { name, values })
-    }
-
-    fn list(&self, data: Spot, offsets: Spot, samples: usize) -> Option<Vec<Bytes>> {
-        let (data, offsets) = (self.at(data)?, self.at(offsets)?);
-        let (offsets, rest) = offsets.as_chunks::<8>();
-        if !rest.is_empty() || offsets.len() != samples + 1 {
-            return None;
-        }
-        let place = |bytes: &[u8; 8]| usize::try_from(u64::from_le_bytes(*bytes)).ok();
-        let pairs = offsets.windows(2).map(|pair| {
-            let (begin, end) = (place(&pair[0])?, place(&pair[1])?);
-            (begin <= end && end <= data.len()).then(|| data.slice(begin..end))
-        });
-        pairs.collect()
-    }
-
-    fn at(&self, spot: Spot) -> Option<Bytes> {
-        let range = |offset: u64, bytes: u64| {
-            let begin = usize::try_from(offset).ok()?;
-            Some(begin..begin.checked_add(usize::try_from(bytes).ok()?)?)
-        };
-        match spot {
-            Spot::Region { place, offset, bytes } => {
-                let (region, range) = (self.regions.get(place)?, range(offset, bytes)?);
-                (range.end <= region.len()).then(|| region.slice(range))
-            }
-            Spot::Body { offset, bytes } => self.sent.get(range(offset, bytes)?).map(Bytes::copy_from_slice),
         }
     }
-}
-
-/// Builds a tensor; `None` if the length of the data does not match the shape.
-fn tensor(dtype: Dtype, shape: Vec<u32>, data: Bytes) -> Option<Tensor> {
-    // Sizes of 0 count as 1 here, so that products of a subset of the dimensions cannot overflow later.
-    let sizes = shape.iter().map(|size| (*size as usize).max(1));
-    sizes.clone().try_fold(dtype.size(), usize::checked_mul)?;
-    let elements: usize = shape.iter().map(|size| *size as usize).product();
-    (elements * dtype.size() == data.len()).then_some(Tensor { dtype, shape, data })
 }
 
 impl Connection {
@@ -402,10 +309,6 @@ fn broken(error: io::Error) -> StreamError {
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => StreamError::Closed,
         _ => StreamError::Socket(Arc::new(error)),
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl From<Garbled> for StreamError {

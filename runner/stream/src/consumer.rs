@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::item::Item;
+use penstock_engine::lock::locked;
 use penstock_engine::memory::{BatchMemory, Pool};
 use penstock_engine::ports::{Consumer, Ending, Fault, StopFlag};
 use penstock_types::run::{FailureClass, RunId};
@@ -16,7 +17,7 @@ use rustix::io::Errno;
 use crate::OpenStreamError;
 use crate::door::Door;
 use crate::outbox::{KeptRegions, Outbox};
-use crate::parcel::{Parcel, ParcelError};
+use crate::parcel::Parcel;
 use crate::protocol::End;
 use crate::region::{RevocableMemory, SharedMemory};
 
@@ -66,7 +67,7 @@ impl StreamConsumer {
     }
 
     /// Memory for arrays that are sent to the consumer without a copy.
-    pub(crate) fn memory(&self) -> Arc<dyn BatchMemory> {
+    pub fn memory(&self) -> Arc<dyn BatchMemory> {
         self.lent.clone()
     }
 
@@ -114,10 +115,9 @@ impl StreamConsumer {
 impl Consumer for StreamConsumer {
     fn consume(&mut self, item: Item, stop: &StopFlag) -> Result<(), Fault> {
         let samples = item.samples();
-        let parcel = match item {
-            Item::Collated(batch) => Parcel::of(batch, &self.memory),
-            Item::Sample(_) | Item::Batch(_) => Err(ParcelError::NotCollated),
-        };
+        let parcel = Parcel::of(&item, &self.memory);
+        // Arrays that were copied are not needed while the run waits.
+        drop(item);
         let put = match parcel {
             Ok(parcel) => {
                 let now = self.shared.now();
@@ -175,7 +175,7 @@ impl StreamState {
     }
 
     pub(crate) fn outbox(&self) -> MutexGuard<'_, Outbox> {
-        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.outbox)
     }
 
     /// Changes the outbox and wakes the thread that serves the socket.

@@ -22,10 +22,9 @@ mod region;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_engine::memory::{BatchMemory, Pool};
+use penstock_engine::memory::Pool;
 use penstock_types::run::RunId;
 use penstock_types::text::printable;
 use schemars::JsonSchema;
@@ -55,16 +54,6 @@ pub struct StreamAddress {
     pub protocol: u32,
 }
 
-/// A stream whose socket accepts connections.
-pub struct OpenedStream {
-    /// The consumer to which the run passes its batches.
-    pub consumer: StreamConsumer,
-    /// Memory for arrays that are sent to the consumer without a copy.
-    pub memory: Arc<dyn BatchMemory>,
-    /// Address for clients, including the secret.
-    pub address: StreamAddress,
-}
-
 #[derive(Debug, thiserror::Error)]
 pub enum OpenStreamError {
     #[error("cannot get random numbers for a secret")]
@@ -80,15 +69,16 @@ pub enum OpenStreamError {
 #[derive(Clone)]
 struct Secret(String);
 
-/// Opens the stream of a run. The socket is created in `folder`, or elsewhere if its path would be too long. At most `ahead`
-/// batches are unacknowledged at a time; the run fails if a batch waits longer than `wait` while no consumer is connected.
+/// Opens the stream of a run: its socket accepts connections. Returns the consumer to which the run passes its batches, and the
+/// address for clients, including the secret. The socket is created in `folder`, or elsewhere if its path would be too long. At
+/// most `ahead` batches are unacknowledged at a time; the run fails if a batch waits longer than `wait` while no consumer is connected.
 pub fn open(
     folder: &Path,
     run: &RunId,
     name: &str,
     ahead: usize,
     wait: Duration,
-) -> Result<OpenedStream, OpenStreamError> {
+) -> Result<(StreamConsumer, StreamAddress), OpenStreamError> {
     let secret = Secret(random_hex::<SECRET_BYTES>()?);
     let (place, listener) = SocketPath::listen(folder, run)?;
     let welcome = Welcome { protocol: PROTOCOL, run: run.clone(), name: printable(name, SHOWN_NAME), ahead };
@@ -96,7 +86,7 @@ pub fn open(
     let address = StreamAddress { socket, secret: secret.0.clone(), protocol: PROTOCOL };
     let door = Door::new(place, listener, secret, welcome).map_err(OpenStreamError::Door)?;
     let consumer = StreamConsumer::new(door, run, Pool::new(SharedMemory::default()), wait)?;
-    Ok(OpenedStream { memory: consumer.memory(), consumer, address })
+    Ok((consumer, address))
 }
 
 fn random_hex<const BYTES: usize>() -> Result<String, OpenStreamError> {

@@ -4,8 +4,8 @@
 //! body. Only [`ToConsumer::Batch`] has a body. A consumer begins with [`FromConsumer::Hello`], which is answered by
 //! [`ToConsumer::Welcome`] or [`ToConsumer::Refused`]. Then batches follow while fewer than `ahead` are unacknowledged.
 //!
-//! Arrays are not part of the frames. The first byte of a batch's frame comes with the file descriptors of the regions of shared
-//! memory that contain the arrays (`SCM_RIGHTS`), in the order of [`Contents::regions`]. The file of a region is sealed: its size
+//! Large arrays are not part of the frames. The first byte of a batch's frame comes with the file descriptors of the regions of shared
+//! memory that contain the arrays (`SCM_RIGHTS`), in the order of [`BatchHead::regions`]. The file of a region is sealed: its size
 //! is fixed, and only the server can change its content, which it does only after the consumer has sent [`FromConsumer::Release`]
 //! or has closed the socket. Mapped privately (`MAP_PRIVATE`), the memory is writable for the consumer, whose writes stay in its
 //! process.
@@ -14,13 +14,12 @@
 //! consumer, while the regions that it still reads stay unchanged until it closes the socket.
 
 use std::fmt;
-use std::sync::Arc;
 
 use penstock_types::run::RunId;
 use serde::{Deserialize, Serialize};
 
 /// Version of this protocol.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// Maximum length of a head in bytes.
 pub const MAX_HEAD_BYTES: usize = 4096;
@@ -82,32 +81,15 @@ pub struct Welcome {
     pub ahead: usize,
 }
 
-/// Head of a batch; the body is [`Contents`] as JSON, followed by small data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// Head of a batch; the body is its frame, in the form of [`penstock_engine::codec`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BatchHead {
     /// Number of the batch in the run, from 0.
     pub seq: u64,
     /// Set if an earlier consumer received the batch and may have processed it.
     pub redelivered: bool,
-    /// Length of [`Contents`] in the body, in bytes.
-    pub contents_bytes: u32,
-}
-
-/// Description of a batch, without the data of its fields.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Contents {
-    pub keys: Vec<Arc<str>>,
-    /// Number of the pass over the source, per sample.
-    pub epochs: Vec<u32>,
-    /// Position in the unshuffled source, per sample.
-    pub indexes: Vec<u64>,
-    /// Hash of the fan-outs that a sample has passed, per sample; omitted if there were no fan-outs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub paths: Option<Vec<u64>>,
-    /// Regions that contain data of the batch: at most [`MAX_REGIONS`], and each only once.
+    /// Regions that contain data of the batch, as the memory outside its frame: at most [`MAX_REGIONS`], and each only once.
     pub regions: Vec<RegionHead>,
-    /// Stacked fields, in the batch's order.
-    pub fields: Vec<FieldHead>,
 }
 
 /// A region of shared memory.
@@ -117,67 +99,6 @@ pub struct RegionHead {
     pub id: u64,
     /// Number of bytes to map, from the start of the file.
     pub bytes: u64,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FieldHead {
-    pub name: Arc<str>,
-    #[serde(flatten)]
-    pub values: ValuesHead,
-}
-
-/// Values of a field over all samples.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase")]
-pub enum ValuesHead {
-    /// An array: little-endian elements, row-major; the first dimension is the number of samples.
-    Tensor {
-        /// Element type, by its NumPy name.
-        dtype: String,
-        shape: Vec<u32>,
-        data: Spot,
-    },
-    /// Arrays of one element type with different shapes, one after another.
-    Tensors {
-        /// Element type, by its NumPy name.
-        dtype: String,
-        /// Shapes of the arrays, one per sample, in the order of the samples.
-        shapes: Vec<Vec<u32>>,
-        data: Spot,
-        /// Byte offsets of the arrays in `data`, in the same form as in `Texts`.
-        offsets: Spot,
-    },
-    /// Texts, one after another.
-    Texts {
-        /// Bytes of the texts, in UTF-8.
-        data: Spot,
-        /// Byte offset of each text, and of the end of the last one, as little-endian `u64`: one more than there are samples.
-        offsets: Spot,
-    },
-    /// Blobs, one after another.
-    Blobs {
-        data: Spot,
-        /// Byte offsets of the blobs, in the same form as in `Texts`.
-        offsets: Spot,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Spot {
-    Region {
-        /// Index of the region in [`Contents::regions`], from 0.
-        place: usize,
-        /// Position of the first byte of the data in the region.
-        offset: u64,
-        bytes: u64,
-    },
-    /// Data in the body, after [`Contents`].
-    Body {
-        /// Position of the first byte of the data, counted from the end of [`Contents`].
-        offset: u64,
-        bytes: u64,
-    },
 }
 
 /// Result with which a stream ended.
@@ -225,19 +146,14 @@ mod tests {
         assert_eq!(written(&hello), json!({ "hello": { "protocol": 1, "secret": "s" } }));
         assert_eq!(written(&FromConsumer::Ack { seq: 7 }), json!({ "ack": { "seq": 7 } }));
         assert_eq!(written(&FromConsumer::Release { region: 3 }), json!({ "release": { "region": 3 } }));
-        let field = FieldHead {
-            name: "image".into(),
-            values: ValuesHead::Tensor {
-                dtype: "uint8".to_owned(),
-                shape: vec![4, 2],
-                data: Spot::Region { place: 0, offset: 64, bytes: 8 },
-            },
-        };
-        let expected = json!({
-            "name": "image", "kind": "tensor", "dtype": "uint8", "shape": [4, 2],
-            "data": { "region": { "place": 0, "offset": 64, "bytes": 8 } }
+        let batch = ToConsumer::Batch(BatchHead {
+            seq: 4,
+            redelivered: false,
+            regions: vec![RegionHead { id: 3, bytes: 4096 }],
         });
-        assert_eq!(serde_json::to_value(&field).unwrap(), expected);
-        assert_eq!(serde_json::from_value::<FieldHead>(expected).unwrap(), field);
+        let expected =
+            json!({ "batch": { "seq": 4, "redelivered": false, "regions": [{ "id": 3, "bytes": 4096 }] } });
+        assert_eq!(serde_json::to_value(&batch).unwrap(), expected);
+        assert_eq!(serde_json::from_value::<ToConsumer>(expected).unwrap(), batch);
     }
 }

@@ -1,8 +1,9 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use memmap2::MmapMut;
+use penstock_engine::lock::locked;
 use penstock_engine::memory::{BatchMemory, Block, Maker, Pool};
 
 use crate::mapping;
@@ -46,14 +47,10 @@ impl SharedMemory {
     /// Region that contains `bytes`, and the offset of `bytes` in this region; `None` for bytes in other memory.
     pub(crate) fn find(&self, bytes: &[u8]) -> Option<(Arc<Region>, usize)> {
         let address = bytes.as_ptr().addr();
-        let regions = self.regions();
+        let regions = locked(&self.0);
         let (begin, region) = regions.mapped.range(..=address).next_back()?;
         let offset = address - begin;
         (offset + bytes.len() <= region.bytes).then(|| (region.clone(), offset))
-    }
-
-    fn regions(&self) -> MutexGuard<'_, Regions> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -65,7 +62,7 @@ impl Maker for SharedMemory {
         let (file, mapping) = mapping::make(bytes)
             .inspect_err(|error| tracing::warn!(bytes, %error, "cannot allocate shared memory"))
             .ok()?;
-        let mut regions = self.regions();
+        let mut regions = locked(&self.0);
         let id = regions.next;
         regions.next += 1;
         regions.mapped.insert(mapping.as_ptr().addr(), Arc::new(Region { id, bytes, file }));
@@ -81,14 +78,14 @@ impl RevocableMemory {
 
     /// Provides no more memory from now on.
     pub(crate) fn end(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *locked(&self.0) = None;
     }
 }
 
 impl BatchMemory for RevocableMemory {
     fn take(&self, len: usize) -> Option<Box<dyn Block>> {
         // The lock is held until the region is taken, so that no region is taken after the end.
-        let pool = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let pool = locked(&self.0);
         pool.as_ref().and_then(|pool| pool.take(len))
     }
 }
@@ -114,7 +111,7 @@ impl AsMut<[u8]> for Mapped {
 /// Removes the region from the list before its address can be reused for another mapping.
 impl Drop for Mapped {
     fn drop(&mut self) {
-        self.regions.regions().mapped.remove(&self.mapping.as_ptr().addr());
+        locked(&self.regions.0).mapped.remove(&self.mapping.as_ptr().addr());
     }
 }
 
@@ -143,6 +140,6 @@ mod tests {
         let id = memory.find(first.as_ref()).unwrap().0;
         drop(first);
         assert_eq!(Arc::strong_count(&id), 1, "the region is removed from the list");
-        assert_eq!(memory.make(1).unwrap().regions.regions().next, 3, "no other one has its number");
+        assert_eq!(memory.make(1).unwrap().regions.0.lock().unwrap().next, 3, "no other one has its number");
     }
 }
