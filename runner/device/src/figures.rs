@@ -1,6 +1,7 @@
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use penstock_engine::lock::locked;
 use penstock_types::run::TransferRecord;
 
 /// Figures of a transfer so far: updated by the thread that copies, read by any thread.
@@ -41,7 +42,7 @@ impl TransferFigures {
     }
 
     pub(crate) fn count(&self, batch: CopiedBatch) {
-        let mut sums = self.sums();
+        let mut sums = locked(&self.sums);
         sums.batches += 1;
         sums.bytes += batch.bytes as u64;
         sums.staged_bytes += batch.staged_bytes as u64;
@@ -51,11 +52,11 @@ impl TransferFigures {
     }
 
     pub(crate) fn set_slots(&self, slots: usize) {
-        self.sums().slots = u32::try_from(slots).unwrap_or(u32::MAX);
+        locked(&self.sums).slots = u32::try_from(slots).unwrap_or(u32::MAX);
     }
 
     pub fn record(&self) -> TransferRecord {
-        let sums = *self.sums();
+        let sums = *locked(&self.sums);
         let copy_s = sums.copying.as_secs_f64();
         let mean = |sum: Duration| (sums.batches > 0).then(|| sum.as_secs_f64() / sums.batches as f64);
         TransferRecord {
@@ -70,10 +71,6 @@ impl TransferFigures {
             slots: sums.slots,
             gpu: None,
         }
-    }
-
-    fn sums(&self) -> MutexGuard<'_, TransferSums> {
-        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

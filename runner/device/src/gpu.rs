@@ -8,18 +8,13 @@ use crate::error::GpuError;
 pub struct Gpu(Arc<CudaContext>);
 
 impl Gpu {
-    /// Number of GPUs; never 0.
-    fn count() -> Result<u32, GpuError> {
-        match Driver::get()?.devices()? {
-            0 => Err(GpuError::NoDevice),
-            count => Ok(count),
-        }
-    }
-
     /// Fails if there is no GPU with this number; does not open it.
     pub fn check(number: u32) -> Result<(), GpuError> {
-        let count = Self::count()?;
-        if number < count { Ok(()) } else { Err(GpuError::NoSuchDevice { number, count }) }
+        match Driver::get()?.devices()? {
+            0 => Err(GpuError::NoDevice),
+            count if number < count => Ok(()),
+            count => Err(GpuError::NoSuchDevice { number, count }),
+        }
     }
 
     /// Opens the GPU with this number, counted from 0.

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use memmap2::MmapMut;
+use penstock_engine::lock::locked;
 use penstock_engine::memory::{Maker, process_limit_bytes};
 
 use crate::driver::{CudaContext, HostRegion};
@@ -49,13 +50,9 @@ impl PinnedMemory {
 
     pub(crate) fn holds(&self, bytes: &[u8]) -> bool {
         let begin = bytes.as_ptr() as usize;
-        let places = self.places();
+        let places = locked(&self.0.places);
         let before = places.range(..=begin).next_back();
         before.is_some_and(|(place, len)| begin + bytes.len() <= place + len)
-    }
-
-    fn places(&self) -> MutexGuard<'_, BTreeMap<usize, usize>> {
-        self.0.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -82,7 +79,7 @@ impl Maker for PinnedMemory {
         let region = HostRegion::new(&self.0.context, len)
             .inspect_err(|error| tracing::debug!(len, %error, "cannot allocate pinned memory for a batch"))
             .ok()?;
-        self.places().insert(region.as_ref().as_ptr() as usize, len);
+        locked(&self.0.places).insert(region.as_ref().as_ptr() as usize, len);
         Some(PinnedRegion { region, _counted: counted, of: self.clone() })
     }
 }
@@ -102,7 +99,7 @@ impl AsMut<[u8]> for PinnedRegion {
 impl Drop for PinnedRegion {
     /// Removes the region's entry before the driver frees the region: afterwards another region may get the same address.
     fn drop(&mut self) {
-        self.of.places().remove(&(self.region.as_ref().as_ptr() as usize));
+        locked(&self.of.0.places).remove(&(self.region.as_ref().as_ptr() as usize));
     }
 }
 

@@ -1,10 +1,11 @@
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enum_wrappers::device::PcieUtilCounter;
 use nvml_wrapper::error::NvmlError;
 use penstock_engine::clock::{Clock, MonotonicClock};
+use penstock_engine::lock::locked;
 use penstock_types::run::GpuRecord;
 use penstock_types::stats::Tick;
 
@@ -75,7 +76,7 @@ impl LastReading {
     }
 
     fn set(&self, at: Tick, seen: Option<GpuRecord>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((at, seen));
+        *locked(&self.0) = Some((at, seen));
     }
 
     fn seen(&self) -> Option<GpuRecord> {
@@ -83,7 +84,7 @@ impl LastReading {
     }
 
     fn get(&self) -> Option<(Tick, Option<GpuRecord>)> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        *locked(&self.0)
     }
 }
 

@@ -1,9 +1,9 @@
-use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use penstock_engine::lock::locked;
 use penstock_engine::memory::DeviceMemory;
 
 use crate::driver::{ConsumerStream, CudaContext, CudaEvent};
@@ -161,7 +161,7 @@ impl DeviceBuffer {
     /// clone is dropped, on any thread, the array is kept until all operations queued in `stream` before the drop are done.
     pub fn prepare(&self, stream: ConsumerStream) -> Result<(), DriverError> {
         stream.wait_for(&self.lease.slot().copied)?;
-        let mut streams = self.lease.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut streams = locked(&self.lease.streams);
         if !streams.iter().any(|known| known.is(stream)) {
             streams.push(stream);
         }
@@ -169,15 +169,7 @@ impl DeviceBuffer {
     }
 }
 
-impl DeviceMemory for DeviceBuffer {
-    fn len(&self) -> usize {
-        self.len
-    }
-
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-}
+impl DeviceMemory for DeviceBuffer {}
 
 impl fmt::Debug for DeviceBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -24,17 +24,8 @@ pub trait Block: AsRef<[u8]> + AsMut<[u8]> + Send {}
 
 impl<B: AsRef<[u8]> + AsMut<[u8]> + Send> Block for B {}
 
-/// Memory of a device, which holds the elements of an array.
-pub trait DeviceMemory: fmt::Debug + Send + Sync {
-    fn len(&self) -> usize;
-
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The value as its concrete type, for code that supports this device.
-    fn as_any(&self) -> &dyn Any;
-}
+/// Memory of a device, which holds the elements of an array. Code that supports the device casts it to its concrete type.
+pub trait DeviceMemory: Any + fmt::Debug + Send + Sync {}
 
 pub trait Maker: fmt::Debug + Send + Sync + 'static {
     /// A region of memory. Regions are pooled, because making one is slow.

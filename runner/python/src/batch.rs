@@ -1,5 +1,6 @@
 //! A batch and its arrays as Python classes.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -99,7 +100,7 @@ impl Batch {
                 return Ok(PyList::new(py, arrays.collect::<PyResult<Vec<_>>>()?)?.into_any().unbind());
             }
             Stacked::Tensor(tensor) => Elements::Host(tensor.clone()),
-            Stacked::Device(tensor) => match tensor.memory.as_any().downcast_ref::<DeviceBuffer>() {
+            Stacked::Device(tensor) => match (&*tensor.memory as &dyn Any).downcast_ref::<DeviceBuffer>() {
                 Some(buffer) => Elements::Device(tensor.clone(), buffer.clone()),
                 None => {
                     return Err(PyBufferError::new_err(

@@ -1,5 +1,6 @@
 //! Helpers that create numbered batches, send them through a transfer and check them.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -106,7 +107,7 @@ pub(crate) fn outcome(output: Output) -> Result<Collated, Fault> {
 /// Device buffer of a column.
 pub(crate) fn buffer(batch: &Collated, column: usize) -> &DeviceBuffer {
     let Stacked::Device(tensor) = &batch.fields[column].values else { panic!("{:?}", batch.fields[column]) };
-    tensor.memory.as_any().downcast_ref().unwrap()
+    (&*tensor.memory as &dyn Any).downcast_ref().unwrap()
 }
 
 /// Sum of all bytes of the images of the batch `number`.
