@@ -227,10 +227,10 @@ impl Subject {
     pub async fn survey(mut self, on_error: OnReadError) -> Result<Self, SubjectError> {
         let store = self.store_with(SURVEYED_AT_ONCE);
         let keys: Vec<Arc<str>> = self.objects.iter().map(|object| object.key.clone()).collect();
-        let sizes = stream::iter(keys).map(|key| store.size(key)).buffered(SURVEYED_AT_ONCE);
-        let sizes = sizes.map(|size| match size {
+        let versions = stream::iter(keys).map(|key| store.version(key)).buffered(SURVEYED_AT_ONCE);
+        let sizes = versions.map(|version| match version {
             Err(_) if on_error == OnReadError::Skip => Ok(None),
-            size => size.map(Some).map_err(SubjectError::Survey),
+            version => version.map(|version| Some(version.size)).map_err(SubjectError::Survey),
         });
         let sizes: Vec<Option<u64>> = sizes.try_collect().await?;
         let surveyed = self.objects.iter().zip(sizes).map(|(object, size)| SubjectObject {

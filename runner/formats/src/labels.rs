@@ -41,7 +41,7 @@ pub fn labelled_samples(
     async move {
         let most_bytes = most_bytes.min(MAX_INDEX_BYTES);
         // Keys are copied once if some of them are left out.
-        let mut keys = wanted.list_at_most(most_bytes / 2, &store, |_| {}).await?;
+        let mut keys = wanted.list(most_bytes / 2, &store, |_| {}).await?;
         let mut record = LabelsRecord::default();
         let mut folders = None;
         if let Some(classes) = &labelling.classes {

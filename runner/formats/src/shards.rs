@@ -65,9 +65,11 @@ impl Shards {
                 let refused = |fault| SourceFault::new(format!("the pattern `{pattern}` {fault}"), None);
                 return expand(pattern).map_err(refused);
             }
-            Self::Listed(wanted) => wanted.list(store, |_| {}).await?.iter().map(Arc::from).collect(),
+            Self::Listed(wanted) => {
+                wanted.list(MAX_INDEX_BYTES, store, |_| {}).await?.iter().map(Arc::from).collect()
+            }
             Self::TfrecordFiles(wanted) => {
-                let listed = wanted.list(store, |_| {}).await?;
+                let listed = wanted.list(MAX_INDEX_BYTES, store, |_| {}).await?;
                 let keys: Vec<Arc<str>> =
                     listed.iter().filter(|key| is_tfrecord(key)).map(Arc::from).collect();
                 let mut endings = Endings::default();

@@ -153,7 +153,7 @@ impl Assembly<'_> {
         }
         Ok(Some(match &stage.kind {
             StageKind::Fetch(FetchPlan { store, object }) => {
-                tasks(Arc::new(FetchOp::new(self.prepared.store(store)).of(object.as_deref())))
+                tasks(Arc::new(FetchOp::new(self.prepared.store(store), object.as_deref())))
             }
             StageKind::Wasm(wasm) => {
                 let factory = self.prepared.guest(stage, wasm).await?;

@@ -188,7 +188,7 @@ impl FilesFolder {
             name: Manifest::NAME.to_owned(),
             what,
         };
-        let size = self.store.size(key.clone()).await?;
+        let size = self.store.version(key.clone()).await?.size;
         if size > Manifest::MOST_BYTES {
             return Err(foreign(format!("which has {size} bytes, too many for a manifest of `files`")));
         }
@@ -203,7 +203,7 @@ impl FilesFolder {
 
     /// Reads the state of an interrupted run, at most `most` bytes of it.
     pub(crate) async fn state(&self, most: u64) -> Result<Bytes, StoreError> {
-        let size = self.store.size(self.key(STATE)).await?;
+        let size = self.store.version(self.key(STATE)).await?.size;
         self.store.get_range(self.key(STATE), None, 0..size.min(most)).await
     }
 

@@ -398,7 +398,8 @@ impl Runs {
                     let Some(store) = self.allowed_stores().get(asset.store.as_str()) else { continue };
                     // An asset that is missing counts as empty here; it fails the run later, before the start, with a message of
                     // its own.
-                    let size = store.size(asset.key.as_str().into()).await.unwrap_or(0);
+                    let size =
+                        store.version(asset.key.as_str().into()).await.map_or(0, |version| version.size);
                     bytes = bytes.saturating_add(size);
                 }
             }

@@ -113,7 +113,7 @@ impl Runs {
         for key in keys {
             let key: Arc<str> = key.into();
             // The size is checked before the object is read, because an object may have any size.
-            total = total.saturating_add(found.size(key.clone()).await.map_err(storage)?);
+            total = total.saturating_add(found.version(key.clone()).await.map_err(storage)?.size);
             check_bytes(total)?;
             let (bytes, _) = found.get(key.clone()).await;
             let mut sample = Sample::new(key, Origin::default());
@@ -148,7 +148,7 @@ impl Runs {
                     let found = self.store(&store)?;
                     let key: Arc<str> = key.into();
                     // The size is checked before the object is read, because an object may have any size.
-                    check(total.saturating_add(found.size(key.clone()).await.map_err(storage)?))?;
+                    check(total.saturating_add(found.version(key.clone()).await.map_err(storage)?.size))?;
                     found.get(key).await.0.map_err(storage)?
                 }
             };

@@ -1,15 +1,17 @@
 //! The store and key of a request, and the errors that name both.
 
 use std::error::Error;
+use std::future::ready;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
+use futures::stream::{self, StreamExt};
 use rustix::io::Errno;
 
 use crate::error::{Access, StoreError};
 use crate::links::leads_outside;
-use crate::store::MAX_GET_BYTES;
+use crate::store::{KeyPages, MAX_GET_BYTES};
 
 /// Store, key and kind of a request, for its errors.
 #[derive(Clone, Debug)]
@@ -62,6 +64,10 @@ impl Asked {
 
     pub(crate) fn refused(&self, reason: &'static str) -> StoreError {
         StoreError::Refused { store: self.store.clone(), key: self.key.clone(), reason: reason.into() }
+    }
+
+    pub(crate) fn refused_pages(&self, reason: &'static str) -> KeyPages {
+        stream::once(ready(Err(self.refused(reason)))).boxed()
     }
 
     pub(crate) fn too_large(&self, size: u64) -> StoreError {

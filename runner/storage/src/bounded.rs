@@ -7,14 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures::stream::BoxStream;
 use penstock_types::spec::Links;
 
 use crate::error::StoreError;
-use crate::keys::Keys;
 use crate::observe::now;
 use crate::permits::{Permit, PermitUser, Permits};
-use crate::store::{Folders, Store, Version};
+use crate::store::{Folders, KeyPages, Store, Version};
 
 /// Default limit of concurrent reads and writes.
 pub const DEFAULT_READS: NonZeroUsize = NonZeroUsize::new(64).expect("64 is not zero");
@@ -67,18 +65,13 @@ impl BoundedStore {
     }
 
     /// Calls [`Store::list`]; a listing takes no permit.
-    pub fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+    pub fn list(&self, prefix: &str) -> KeyPages {
         self.store.list(prefix)
     }
 
     /// Calls [`Store::list_all`]; a listing takes no permit.
-    pub fn list_all(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
-        self.store.list_all(prefix)
-    }
-
-    /// Calls [`Store::list_linked`]; a listing takes no permit.
-    pub fn list_linked(&self, prefix: &str, links: Links) -> BoxStream<'static, Result<Keys, StoreError>> {
-        self.store.list_linked(prefix, links)
+    pub fn list_all(&self, prefix: &str, links: Links) -> KeyPages {
+        self.store.list_all(prefix, links)
     }
 
     /// Calls [`Store::folders`]; a listing takes no permit.
@@ -127,11 +120,6 @@ impl BoundedStore {
     pub async fn version(&self, key: Arc<str>) -> Result<Version, StoreError> {
         let _permit = self.permit().await;
         self.store.version(key).await
-    }
-
-    pub async fn size(&self, key: Arc<str>) -> Result<u64, StoreError> {
-        let _permit = self.permit().await;
-        self.store.size(key).await
     }
 
     pub async fn put(&self, key: Arc<str>, bytes: Bytes) -> Result<(), StoreError> {

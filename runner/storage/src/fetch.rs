@@ -25,10 +25,14 @@ use crate::observe::now;
 /// had a permit; during the remaining time of the task, its slot counts as waiting for permits.
 ///
 /// A read that fails for want of credentials ends the run, whatever the stage's `on_error` says.
-pub struct FetchOp {
+pub struct FetchOp(Arc<Fetch>);
+
+struct Fetch {
     store: BoundedStore,
+    /// [`BYTES_FIELD`], which all samples share.
     field: Arc<str>,
-    names: Names,
+    /// Field that names the objects; `None` for the keys of samples.
+    names: Option<Arc<str>>,
 }
 
 /// Reason why a sample has no object.
@@ -38,23 +42,14 @@ struct Unread {
     is_fatal: bool,
 }
 
-/// Origin of the keys of objects: a field, or the keys of samples.
-#[derive(Clone)]
-struct Names(Option<Arc<str>>);
-
 /// Number of reads of one task that hold a permit.
 #[derive(Debug, Default)]
 struct Reading(AtomicUsize);
 
 impl FetchOp {
-    pub fn new(store: BoundedStore) -> Self {
-        Self { store, field: Arc::from(BYTES_FIELD), names: Names(None) }
-    }
-
-    /// Reads the objects that the field `field` names, or those of the samples' keys.
-    #[must_use]
-    pub fn of(self, field: Option<&str>) -> Self {
-        Self { names: Names(field.map(Arc::from)), ..self }
+    /// Reads the objects that the field `names` names, or those of the samples' keys.
+    pub fn new(store: BoundedStore, names: Option<&str>) -> Self {
+        Self(Arc::new(Fetch { store, field: Arc::from(BYTES_FIELD), names: names.map(Arc::from) }))
     }
 }
 
@@ -64,36 +59,19 @@ impl TaskOp for FetchOp {
     }
 
     fn start_in(&self, item: Item, slot: TaskSlot) -> BoxFuture<'static, Output> {
-        let (store, field, names) = (self.store.clone(), self.field.clone(), self.names.clone());
+        let fetch = self.0.clone();
         async move {
             let reading = Reading::default();
-            let fetch = async {
+            let output = async {
                 match item {
-                    Item::Sample(sample) => fetch_sample(&store, &field, &names, sample, &reading).await,
-                    Item::Batch(samples) => fetch_batch(&store, &field, &names, samples, &reading).await,
+                    Item::Sample(sample) => fetch.sample(sample, &reading).await,
+                    Item::Batch(samples) => fetch.batch(samples, &reading).await,
                     Item::Collated(batch) => refuse(batch),
                 }
             };
-            reading.run_in(slot, fetch).await
+            reading.run_in(slot, output).await
         }
         .boxed()
-    }
-}
-
-impl Names {
-    /// Key of the object of a sample.
-    fn key(&self, sample: &Sample) -> Result<Arc<str>, Fault> {
-        let Self(Some(field)) = self else { return Ok(sample.key.clone()) };
-        match sample.field(field) {
-            Some(Value::Text(key)) => Ok(Arc::from(key.as_str())),
-            found => {
-                let found = if found.is_some() { "is no text" } else { "is missing" };
-                let message = format!(
-                    "`fetch` reads the object that the field `{field}` names, but this field {found}"
-                );
-                Err(Fault::new(FailureClass::Contract, message))
-            }
-        }
     }
 }
 
@@ -105,25 +83,6 @@ impl From<StoreError> for Unread {
 }
 
 impl Reading {
-    /// Waits for a permit and reads an object, if its key is known.
-    async fn read(
-        &self,
-        store: &BoundedStore,
-        key: Result<Arc<str>, Fault>,
-    ) -> (Result<Bytes, Unread>, ReadTime) {
-        let key = match key {
-            Ok(key) => key,
-            Err(fault) => {
-                return (Err(Unread { fault, is_fatal: false }), ReadTime { start: now(), end: now() });
-            }
-        };
-        let permit = store.permit().await;
-        self.0.fetch_add(1, Ordering::Relaxed);
-        let (read, time) = store.get_with(permit, key).await;
-        self.0.fetch_sub(1, Ordering::Relaxed);
-        (read.map_err(Unread::from), time)
-    }
-
     /// Runs `work` and reports to `slot` whether any read of the task holds a permit. If one read returns its permit and the next
     /// one gets it within the same poll, no wait is reported.
     async fn run_in<T>(&self, mut slot: TaskSlot, work: impl Future<Output = T>) -> T {
@@ -139,67 +98,84 @@ impl Reading {
     }
 }
 
-async fn fetch_sample(
-    store: &BoundedStore,
-    field: &Arc<str>,
-    names: &Names,
-    sample: Sample,
-    reading: &Reading,
-) -> Output {
-    let (read, time) = reading.read(store, names.key(&sample)).await;
-    let fatal = fatal(&read);
-    let mut output = match answer(sample, read, field) {
-        Ok(sample) => Output::one(Item::Sample(sample)),
-        Err(failed) => Output { failed: vec![failed], fatal, ..Output::default() },
-    };
-    output.op_time = Some(time.end - time.start);
-    output
-}
+impl Fetch {
+    async fn sample(&self, sample: Sample, reading: &Reading) -> Output {
+        let (read, time) = self.read(&sample, reading).await;
+        let fatal = fatal(&read);
+        let mut output = match self.answer(sample, read) {
+            Ok(sample) => Output::one(Item::Sample(sample)),
+            Err(failed) => Output { failed: vec![failed], fatal, ..Output::default() },
+        };
+        output.op_time = Some(time.end - time.start);
+        output
+    }
 
-async fn fetch_batch(
-    store: &BoundedStore,
-    field: &Arc<str>,
-    names: &Names,
-    samples: Vec<Sample>,
-    reading: &Reading,
-) -> Output {
-    let read = |place: usize| {
-        let key = names.key(&samples[place]);
-        async move { (place, reading.read(store, key).await) }
-    };
-    // More concurrent requests than permits would only wait.
-    let reads = stream::iter((0..samples.len()).map(read)).buffer_unordered(store.reads().get());
-    let mut reads: Vec<_> = reads.collect().await;
-    reads.sort_unstable_by_key(|(place, _)| *place);
-    let mut read = Vec::with_capacity(samples.len());
-    let mut failed = Vec::new();
-    let mut ending = None;
-    let mut times = Vec::with_capacity(samples.len());
-    for (sample, (_, (result, time))) in samples.into_iter().zip(reads) {
-        times.push(time);
-        ending = ending.or_else(|| fatal(&result));
-        match answer(sample, result, field) {
-            Ok(sample) => read.push(sample),
-            Err(failure) => failed.push(failure),
+    async fn batch(&self, samples: Vec<Sample>, reading: &Reading) -> Output {
+        let all = &samples;
+        let read = |place: usize| async move { (place, self.read(&all[place], reading).await) };
+        // More concurrent requests than permits would only wait.
+        let reads = stream::iter((0..samples.len()).map(read)).buffer_unordered(self.store.reads().get());
+        let mut reads: Vec<_> = reads.collect().await;
+        reads.sort_unstable_by_key(|(place, _)| *place);
+        let mut read = Vec::with_capacity(samples.len());
+        let mut failed = Vec::new();
+        let mut ending = None;
+        let mut times = Vec::with_capacity(samples.len());
+        for (sample, (_, (result, time))) in samples.into_iter().zip(reads) {
+            times.push(time);
+            ending = ending.or_else(|| fatal(&result));
+            match self.answer(sample, result) {
+                Ok(sample) => read.push(sample),
+                Err(failure) => failed.push(failure),
+            }
+        }
+        let items = if read.is_empty() { Items::None } else { Items::One(Item::Batch(read)) };
+        Output { items, failed, fatal: ending, op_time: Some(ReadTime::covered(times)), ..Output::default() }
+    }
+
+    /// Waits for a permit and reads the object of a sample, if its key is known.
+    async fn read(&self, sample: &Sample, reading: &Reading) -> (Result<Bytes, Unread>, ReadTime) {
+        let key = match self.key(sample) {
+            Ok(key) => key,
+            Err(fault) => {
+                return (Err(Unread { fault, is_fatal: false }), ReadTime { start: now(), end: now() });
+            }
+        };
+        let permit = self.store.permit().await;
+        reading.0.fetch_add(1, Ordering::Relaxed);
+        let (read, time) = self.store.get_with(permit, key).await;
+        reading.0.fetch_sub(1, Ordering::Relaxed);
+        (read.map_err(Unread::from), time)
+    }
+
+    fn key(&self, sample: &Sample) -> Result<Arc<str>, Fault> {
+        let Some(field) = &self.names else { return Ok(sample.key.clone()) };
+        match sample.field(field) {
+            Some(Value::Text(key)) => Ok(Arc::from(key.as_str())),
+            found => {
+                let found = if found.is_some() { "is no text" } else { "is missing" };
+                let message = format!(
+                    "`fetch` reads the object that the field `{field}` names, but this field {found}"
+                );
+                Err(Fault::new(FailureClass::Contract, message))
+            }
         }
     }
-    let items = if read.is_empty() { Items::None } else { Items::One(Item::Batch(read)) };
-    Output { items, failed, fatal: ending, op_time: Some(ReadTime::covered(times)), ..Output::default() }
+
+    fn answer(&self, mut sample: Sample, read: Result<Bytes, Unread>) -> Result<Sample, Failed> {
+        match read {
+            Ok(bytes) => {
+                sample.set(self.field.clone(), Value::Blob(bytes));
+                Ok(sample)
+            }
+            Err(Unread { fault, .. }) => Err(Failed { sample, fault }),
+        }
+    }
 }
 
 /// Message of a read that ends the run.
 fn fatal(read: &Result<Bytes, Unread>) -> Option<String> {
     read.as_ref().err().filter(|unread| unread.is_fatal).map(|unread| unread.fault.message.to_string())
-}
-
-fn answer(mut sample: Sample, read: Result<Bytes, Unread>, field: &Arc<str>) -> Result<Sample, Failed> {
-    match read {
-        Ok(bytes) => {
-            sample.set(field.clone(), Value::Blob(bytes));
-            Ok(sample)
-        }
-        Err(Unread { fault, .. }) => Err(Failed { sample, fault }),
-    }
 }
 
 /// Fails all samples of a collated batch. The check of the plan excludes collated batches here; failing the samples keeps the

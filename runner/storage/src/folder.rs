@@ -9,8 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use cap_std::fs::File;
 use futures::StreamExt;
-use futures::future::BoxFuture;
-use futures::stream::{self, BoxStream};
+use futures::stream;
 use penstock_engine::memory::{ALIGNMENT, buffer, bytes_of, unaligned};
 use penstock_types::spec::Links;
 use rustix::buffer::spare_capacity;
@@ -23,11 +22,10 @@ use crate::asked::{Asked, CHANGED, NOT_REGULAR};
 use crate::cached::{self, is_local};
 use crate::error::{Access, OpenFault, StoreError};
 use crate::key::{check_key, check_prefix};
-use crate::keys::Keys;
 use crate::links::{NoTarget, Roots, leads_outside, open_file};
 use crate::observe::{is_observed, note, now};
 use crate::page_cache::{cached_share, forget};
-use crate::store::{Folders, IfThere, Store, Version};
+use crate::store::{Folders, IfThere, KeyPages, Store, StoreFuture, Version};
 use crate::walk::{Walk, folders};
 use crate::write::write;
 
@@ -88,7 +86,7 @@ impl FolderStore {
         &self,
         key: Arc<str>,
         read: impl FnOnce(&Asked, Object) -> Result<T, StoreError> + Send + 'static,
-    ) -> BoxFuture<'static, Result<T, StoreError>> {
+    ) -> StoreFuture<T> {
         let roots = self.roots.clone();
         let asked = Asked { store: self.name.clone(), key, access: Access::Reading };
         Box::pin(async move {
@@ -114,8 +112,8 @@ impl FolderStore {
         key: Arc<str>,
         part: Option<Range<u64>>,
         of: Option<Version>,
-        read: BoxFuture<'static, Result<Bytes, StoreError>>,
-    ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+        read: StoreFuture<Bytes>,
+    ) -> StoreFuture<Bytes> {
         let is_small =
             part.as_ref().is_none_or(|part| part.end.saturating_sub(part.start) <= cached::MOST_BYTES);
         if !self.is_local || !is_small || check_key(&key).is_err() {
@@ -155,39 +153,28 @@ impl Store for FolderStore {
         format!("store `{}` (folder `{}`)", self.name, self.path.display())
     }
 
-    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
-        self.list_linked(prefix, Links::All)
+    fn list(&self, prefix: &str) -> KeyPages {
+        self.list_all(prefix, Links::All)
     }
 
-    fn list_linked(&self, prefix: &str, links: Links) -> BoxStream<'static, Result<Keys, StoreError>> {
+    fn list_all(&self, prefix: &str, links: Links) -> KeyPages {
         let asked = Asked { store: self.name.clone(), key: Arc::from(prefix), access: Access::Listing };
         if let Err(reason) = check_prefix(prefix) {
-            return stream::once(std::future::ready(Err(asked.refused(reason)))).boxed();
+            return asked.refused_pages(reason);
         }
         // The walk moves to a blocking thread and back for every page, so that pages are read only on demand.
         let walk = Walk::new(self.roots.clone(), asked.clone(), links);
-        stream::unfold(Some(walk), move |walk| {
+        stream::try_unfold(walk, move |mut walk| {
             let asked = asked.clone();
             async move {
-                let mut walk = walk?;
-                let task = spawn_blocking(move || {
-                    let page = walk.next_page();
-                    (page, walk)
-                });
-                match task.await {
-                    Ok((page, walk)) => {
-                        let page = page.transpose()?;
-                        let walk = page.is_ok().then_some(walk);
-                        Some((page, walk))
-                    }
-                    Err(error) => Some((Err(asked.failed(error)), None)),
-                }
+                let task = spawn_blocking(move || Ok(walk.next_page()?.map(|page| (page, walk))));
+                task.await.unwrap_or_else(|error| Err(asked.failed(error)))
             }
         })
         .boxed()
     }
 
-    fn folders(&self, folder: &str, links: Links) -> BoxFuture<'static, Result<Option<Folders>, StoreError>> {
+    fn folders(&self, folder: &str, links: Links) -> StoreFuture<Option<Folders>> {
         let asked = Asked { store: self.name.clone(), key: Arc::from(folder), access: Access::Listing };
         let (roots, folder) = (self.roots.clone(), folder.to_owned());
         Box::pin(async move {
@@ -198,18 +185,13 @@ impl Store for FolderStore {
         })
     }
 
-    fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+    fn get(&self, key: Arc<str>) -> StoreFuture<Bytes> {
         let read =
             self.with_object(key.clone(), |asked, object| object.read_range(asked, 0..object.version.size));
         self.cached_or(key, None, None, read)
     }
 
-    fn get_range(
-        &self,
-        key: Arc<str>,
-        of: Option<Version>,
-        range: Range<u64>,
-    ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+    fn get_range(&self, key: Arc<str>, of: Option<Version>, range: Range<u64>) -> StoreFuture<Bytes> {
         let (part, version) = (range.clone(), of.clone());
         let read = self.with_object(key.clone(), move |asked, object| {
             // A range read reports a more specific error if the object has become shorter.
@@ -230,26 +212,21 @@ impl Store for FolderStore {
         cached::read(self.roots.own(), key, Some(&range), Some(of), u64::MAX)
     }
 
-    fn version(&self, key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>> {
+    fn version(&self, key: Arc<str>) -> StoreFuture<Version> {
         self.with_object(key, |_, object| Ok(object.version))
     }
 
-    fn write(
-        &self,
-        key: Arc<str>,
-        bytes: Bytes,
-        if_there: IfThere,
-    ) -> BoxFuture<'static, Result<bool, StoreError>> {
+    fn write(&self, key: Arc<str>, bytes: Bytes, if_there: IfThere) -> StoreFuture<bool> {
         let asked = Asked { store: self.name.clone(), key, access: Access::Writing };
         let work = move |roots: &Roots, asked: &Asked| write(roots.own(), asked, &bytes, if_there);
         Box::pin(on_blocking_thread(self.roots.clone(), asked, work))
     }
 
-    fn forget(&self, key: Arc<str>) -> BoxFuture<'static, Result<bool, StoreError>> {
+    fn forget(&self, key: Arc<str>) -> StoreFuture<bool> {
         self.with_object(key, |_, object| Ok(forget(&object.file)))
     }
 
-    fn cached_share(&self, key: Arc<str>) -> BoxFuture<'static, Result<Option<f64>, StoreError>> {
+    fn cached_share(&self, key: Arc<str>) -> StoreFuture<Option<f64>> {
         self.with_object(key, |asked, object| {
             cached_share(&object.file, object.version.size).map_err(|error| asked.failed(error))
         })

@@ -193,12 +193,7 @@ impl PackedKeys {
 
     /// Index of `key` among keys that are sorted by their bytes. Takes time for the logarithm of their number.
     pub fn find(&self, key: &str) -> Option<usize> {
-        let whole = |start: usize| {
-            let mut rest = &self.packed[start..];
-            let (_, length) = (take_number(&mut rest), take_number(&mut rest));
-            &rest[..length]
-        };
-        let block = self.blocks.partition_point(|start| whole(*start) <= key.as_bytes()).checked_sub(1)?;
+        let block = self.blocks.partition_point(|at| self.whole(*at) <= key.as_bytes()).checked_sub(1)?;
         let (mut rest, mut found) = (&self.packed[self.blocks[block]..], Vec::new());
         (block * BLOCK..self.len.min((block + 1) * BLOCK)).find(|_| {
             unpack(&mut rest, &mut found);
@@ -208,12 +203,7 @@ impl PackedKeys {
 
     /// Keys that start with `start`, with their indexes, among keys that are sorted by their bytes.
     pub fn starting_with(&self, start: &str) -> impl Iterator<Item = (usize, String)> {
-        let whole = |at: usize| {
-            let mut rest = &self.packed[at..];
-            let (_, length) = (take_number(&mut rest), take_number(&mut rest));
-            &rest[..length]
-        };
-        let before = self.blocks.partition_point(|at| whole(*at) < start.as_bytes());
+        let before = self.blocks.partition_point(|at| self.whole(*at) < start.as_bytes());
         let block = before.saturating_sub(1);
         let (mut rest, mut key) =
             (self.blocks.get(block).map_or(&[][..], |at| &self.packed[*at..]), Vec::new());
@@ -229,6 +219,13 @@ impl PackedKeys {
             (is_found || !is_behind).then_some((index, key, is_found))
         })
         .filter_map(|(index, key, is_found)| is_found.then_some((index, key)))
+    }
+
+    /// First key of the block at this position in `packed`.
+    fn whole(&self, at: usize) -> &[u8] {
+        let mut rest = &self.packed[at..];
+        let (_, length) = (take_number(&mut rest), take_number(&mut rest));
+        &rest[..length]
     }
 
     pub(crate) fn into_keys(self) -> impl Iterator<Item = String> + Send {

@@ -42,4 +42,4 @@ pub use penstock_types::plan::BYTES_FIELD;
 pub use remote::RemoteStore;
 pub use remote::options::{Retries, Timeouts};
 pub use s3::{S3Credentials, S3Fault, S3Settings, S3Store};
-pub use store::{Folders, IfThere, MAX_GET_BYTES, Store, Version};
+pub use store::{Folders, IfThere, KeyPages, MAX_GET_BYTES, Store, StoreFuture, Version};

@@ -173,7 +173,6 @@ impl Roots {
         Ok(Target::new(Place { root: At::Root(index), path }, &metadata))
     }
 
-    /// Resolves a key of the store.
     pub(crate) fn resolve_key(&self, key: &str) -> Result<Target, NoTarget> {
         self.resolve(Place::OWN, key)
     }

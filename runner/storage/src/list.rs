@@ -3,13 +3,12 @@
 use std::collections::HashSet;
 
 use futures::future::BoxFuture;
-use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use penstock_engine::notes::Notes;
 use penstock_engine::numbered::Open;
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_types::fault::listed;
-use penstock_types::left_out::{Endings, FIRST_LEFT_OUT, LeftOut, LeftOutReason};
+use penstock_types::left_out::{Endings, LeftOut, LeftOutReason};
 use penstock_types::resume::DataSet;
 use penstock_types::spec::{Links, Suffix};
 use penstock_types::traversal::{Traversal, TraversalSettings};
@@ -19,7 +18,8 @@ use crate::bounded::BoundedStore;
 use crate::error::{StoreError, shown};
 use crate::index::{MAX_INDEX_BYTES, RAISE_BUFFER};
 use crate::keyed::{CHUNK, KeyedSamples, produced};
-use crate::keys::{Keys, KeysDigest, LinkedKey, PackedKeys};
+use crate::keys::{Keys, KeysDigest, LinkedKey, Omitted, PackedKeys};
+use crate::store::KeyPages;
 
 /// Rule of [`Notes::rules`]: hidden keys that earlier versions took are left out.
 pub const NEW_HIDDEN: &str = "files in hidden folders are left out; `\"hidden\": true` takes them, as before";
@@ -62,10 +62,8 @@ struct InPages {
     is_once: bool,
 }
 
-type Pages = BoxStream<'static, Result<Keys, StoreError>>;
-
 /// A read in progress of the next page of a listing, as a set of one task. Dropping the set cancels the read.
-type PageRead = JoinSet<(Pages, Option<Result<Keys, StoreError>>)>;
+type PageRead = JoinSet<(KeyPages, Option<Result<Keys, StoreError>>)>;
 
 /// Number of keys in a page, unless it is the last one or the store skips keys.
 const FULL_PAGE: usize = 1000;
@@ -90,7 +88,7 @@ impl ListSource {
 /// `most_bytes` of memory.
 pub fn list_samples(store: BoundedStore, wanted: Wanted, most_bytes: u64) -> Open {
     async move {
-        let keys = wanted.list_at_most(most_bytes.min(MAX_INDEX_BYTES), &store, |_| {}).await?;
+        let keys = wanted.list(most_bytes.min(MAX_INDEX_BYTES), &store, |_| {}).await?;
         Ok(KeyedSamples::numbered(keys))
     }
     .boxed()
@@ -134,11 +132,11 @@ impl Source for ListSource {
 }
 
 impl InPages {
-    fn start(pages: Pages, settings: TraversalSettings) -> Result<Self, SourceFault> {
+    fn start(pages: KeyPages, settings: TraversalSettings) -> Result<Self, SourceFault> {
         let traversal =
             Traversal::new(0, settings).map_err(|fault| SourceFault::new(fault.to_string(), None))?;
         // With a limit of 0, one key is found to tell an empty selection from an empty listing.
-        let most = settings.limit.map_or(u64::MAX, |limit| limit.max(1));
+        let most = settings.limit.map(|limit| limit.max(1));
         let found = Found { most, ..Found::default() };
         let is_once = settings.after(settings.first_epoch).is_none();
         Ok(Self { found, next: Some(read_page(pages)), is_short: false, traversal, is_once })
@@ -185,7 +183,7 @@ impl InPages {
     }
 }
 
-fn read_page(mut pages: Pages) -> PageRead {
+fn read_page(mut pages: KeyPages) -> PageRead {
     let mut read = PageRead::new();
     read.spawn(async move {
         let page = pages.next().await;
@@ -212,6 +210,7 @@ pub struct Wanted {
 }
 
 /// The keys found by a listing, and the counts of all listed keys.
+#[derive(Default)]
 struct Found {
     /// Keys from the index `removed` on.
     keys: PackedKeys,
@@ -219,7 +218,7 @@ struct Found {
     /// Digest of all keys, also of those that were removed.
     digest: KeysDigest,
     /// Number of keys after which the rest of the listing is not needed.
-    most: u64,
+    most: Option<u64>,
     seen: Seen,
     /// Notes of what this listing left out, for its errors.
     left_out: Notes,
@@ -233,20 +232,6 @@ struct Seen {
     with_suffix: u64,
 }
 
-impl Default for Found {
-    fn default() -> Self {
-        Self {
-            keys: PackedKeys::default(),
-            removed: 0,
-            digest: KeysDigest::default(),
-            most: u64::MAX,
-            seen: Seen::default(),
-            left_out: Notes::default(),
-            linked: HashSet::new(),
-        }
-    }
-}
-
 impl Found {
     /// Number of keys found, including those that were removed.
     fn count(&self) -> u64 {
@@ -254,10 +239,9 @@ impl Found {
     }
 
     fn is_full(&self) -> bool {
-        self.count() >= self.most
+        self.most.is_some_and(|most| self.count() >= most)
     }
 
-    /// Removes the keys before `index`.
     fn remove_before(&mut self, index: u64) {
         let count = index.min(self.count()) - self.removed;
         self.keys.remove_first(usize::try_from(count).unwrap_or(usize::MAX));
@@ -265,10 +249,8 @@ impl Found {
     }
 
     fn add(&mut self, wanted: &Wanted, page: &Keys) {
-        for omitted in page.left_out() {
-            self.leave_out(wanted, omitted.reason, omitted.count, &omitted.first);
-        }
-        let (mut endings, mut hidden, mut first_hidden) = (Endings::default(), 0, Vec::new());
+        self.leave_out(wanted, page.left_out());
+        let (mut endings, mut hidden) = (Endings::default(), Keys::default());
         let mut linked = page.linked().iter().peekable();
         // The keys of a folder are neighbours.
         let mut folder = ("", false);
@@ -284,43 +266,36 @@ impl Found {
             if path != folder.0 {
                 folder = (path, !wanted.hidden && wanted.is_hidden(path));
             }
-            if folder.1 {
-                if is_wanted && wanted.except.as_deref() != Some(key) {
-                    hidden += 1;
-                    if first_hidden.len() < FIRST_LEFT_OUT {
-                        first_hidden.push(key.to_owned());
+            let is_hidden = folder.1;
+            self.seen.with_suffix += u64::from(is_wanted && !is_hidden);
+            match (is_wanted, is_hidden) {
+                _ if wanted.except.as_deref() == Some(key) => {}
+                (true, true) => hidden.leave_out(LeftOutReason::Hidden, Some(key)),
+                (false, true) => {}
+                (false, false) => endings.add(key),
+                (true, false) => {
+                    if let Some(linked) = linked {
+                        self.add_linked(wanted, key, linked);
                     }
+                    self.keys.push(key);
+                    self.digest.push(key);
                 }
-                continue;
             }
-            if !is_wanted {
-                if wanted.except.as_deref() != Some(key) {
-                    endings.add(key);
-                }
-                continue;
-            }
-            self.seen.with_suffix += 1;
-            if wanted.except.as_deref() == Some(key) {
-                continue;
-            }
-            if let Some(linked) = linked {
-                self.add_linked(wanted, key, linked);
-            }
-            self.keys.push(key);
-            self.digest.push(key);
         }
         for notes in [&wanted.notes, &self.left_out] {
             notes.leave_out_endings(&endings);
         }
-        self.leave_out(wanted, LeftOutReason::Hidden, hidden, &first_hidden);
-        if hidden > 0 {
+        self.leave_out(wanted, hidden.left_out());
+        if hidden.has_left_out() {
             wanted.notes.rule(NEW_HIDDEN);
         }
     }
 
-    fn leave_out(&self, wanted: &Wanted, reason: LeftOutReason, count: u64, first: &[String]) {
-        for notes in [&wanted.notes, &self.left_out] {
-            notes.leave_out(reason, count, first.iter().map(String::as_str));
+    fn leave_out(&self, wanted: &Wanted, names: &[Omitted]) {
+        for Omitted { reason, count, first } in names {
+            for notes in [&wanted.notes, &self.left_out] {
+                notes.leave_out(*reason, *count, first.iter().map(String::as_str));
+            }
         }
     }
 
@@ -357,19 +332,10 @@ impl Found {
 }
 
 impl Wanted {
-    /// Lists the matching keys of `store`, sorted by their bytes. All keys are held in memory, so their total size is limited to
-    /// [`MAX_INDEX_BYTES`]. `on_page` receives the number of keys found so far. An empty result and too many keys are faults,
-    /// whose messages state prefix and suffix.
+    /// Lists the matching keys of `store`, sorted by their bytes. All keys are held in memory, of which they may take `most_bytes`.
+    /// `on_page` receives the number of keys found so far. An empty result and too many keys are faults, whose messages state prefix
+    /// and suffix.
     pub async fn list(
-        &self,
-        store: &BoundedStore,
-        on_page: impl FnMut(usize),
-    ) -> Result<PackedKeys, SourceFault> {
-        self.list_at_most(MAX_INDEX_BYTES, store, on_page).await
-    }
-
-    /// Lists the matching keys as [`Self::list`] does. They may take `most_bytes` of memory.
-    pub async fn list_at_most(
         &self,
         most_bytes: u64,
         store: &BoundedStore,
@@ -387,15 +353,13 @@ impl Wanted {
     }
 
     /// Pages of the listing, read when they are needed if only the first keys are.
-    fn pages(&self, store: &BoundedStore, is_limited: bool) -> Pages {
+    fn pages(&self, store: &BoundedStore, is_limited: bool) -> KeyPages {
         match (self.links, is_limited) {
             (Links::All, true) => store.list(&self.prefix),
-            (Links::All, false) => store.list_all(&self.prefix),
-            (Links::Files, _) => store.list_linked(&self.prefix, Links::Files),
+            (links, _) => store.list_all(&self.prefix, links),
         }
     }
 
-    /// True if a listed key is taken.
     fn takes(&self, key: &str) -> bool {
         key.starts_with(&self.prefix)
             && self.suffix.takes(key)
@@ -526,7 +490,7 @@ mod tests {
         // The first key takes five bytes of text, the others one; each has two bytes of lengths, and the block's position eight.
         let listing = |most_bytes| {
             let store = store.clone();
-            async move { Wanted::default().list_at_most(most_bytes, &store, |_| {}).await }
+            async move { Wanted::default().list(most_bytes, &store, |_| {}).await }
         };
         assert_eq!(listing(42).await.unwrap().bytes(), 42);
         assert_eq!(

@@ -10,8 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use fastrand::Rng;
 use futures::StreamExt;
-use futures::future::BoxFuture;
-use futures::stream::{self, BoxStream};
+use futures::stream;
 use penstock_engine::timer::Timer;
 
 use crate::asked::{Asked, CHANGED};
@@ -19,7 +18,7 @@ use crate::error::{Access, StoreError};
 use crate::key::{check_key, check_prefix};
 use crate::keys::Keys;
 use crate::observe::{note, now};
-use crate::store::{IfThere, Store, Version};
+use crate::store::{IfThere, KeyPages, Store, StoreFuture, Version};
 
 const PAGE: usize = 1000;
 
@@ -89,7 +88,7 @@ impl MemoryStore {
         &self,
         key: Arc<str>,
         read: impl FnOnce(&Asked, Object) -> Result<T, StoreError> + Send + 'static,
-    ) -> BoxFuture<'static, Result<T, StoreError>> {
+    ) -> StoreFuture<T> {
         let (objects, latency) = (self.objects.clone(), self.latency.clone());
         let asked = self.asked(key, Access::Reading);
         Box::pin(async move {
@@ -119,10 +118,10 @@ impl Store for MemoryStore {
         format!("store `{}` (memory)", self.name)
     }
 
-    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+    fn list(&self, prefix: &str) -> KeyPages {
         let asked = self.asked(Arc::from(prefix), Access::Listing);
         if let Err(reason) = check_prefix(prefix) {
-            return stream::once(std::future::ready(Err(asked.refused(reason)))).boxed();
+            return asked.refused_pages(reason);
         }
         let (objects, prefix) = (self.objects.clone(), asked.key);
         let first = Some(Bound::Included(prefix.clone()));
@@ -133,35 +132,25 @@ impl Store for MemoryStore {
         .boxed()
     }
 
-    fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+    fn get(&self, key: Arc<str>) -> StoreFuture<Bytes> {
         self.with_object(key, |asked, object| {
             let all = 0..object.bytes.len() as u64;
             object.range(asked, all)
         })
     }
 
-    fn get_range(
-        &self,
-        key: Arc<str>,
-        of: Option<Version>,
-        range: Range<u64>,
-    ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+    fn get_range(&self, key: Arc<str>, of: Option<Version>, range: Range<u64>) -> StoreFuture<Bytes> {
         self.with_object(key, move |asked, object| match of {
             Some(of) if of != object.version() => Err(asked.failed(CHANGED)),
             _ => object.range(asked, range),
         })
     }
 
-    fn version(&self, key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>> {
+    fn version(&self, key: Arc<str>) -> StoreFuture<Version> {
         self.with_object(key, |_, object| Ok(object.version()))
     }
 
-    fn write(
-        &self,
-        key: Arc<str>,
-        bytes: Bytes,
-        if_there: IfThere,
-    ) -> BoxFuture<'static, Result<bool, StoreError>> {
+    fn write(&self, key: Arc<str>, bytes: Bytes, if_there: IfThere) -> StoreFuture<bool> {
         let (objects, asked) = (self.objects.clone(), self.asked(key, Access::Writing));
         Box::pin(async move {
             check_key(&asked.key).map_err(|reason| asked.refused(reason))?;

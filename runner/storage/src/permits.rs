@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use penstock_engine::lock::locked;
 use tokio::sync::oneshot;
 
 /// The permits of one store.
@@ -63,16 +64,12 @@ impl Permits {
     }
 
     pub(crate) fn add_user(self: &Arc<Self>) -> PermitUser {
-        let mut state = self.lock();
+        let mut state = locked(&self.state);
         let id = state.next;
         state.next += 1;
         state.users.insert(id, UserState::default());
         drop(state);
         PermitUser(Arc::new(User { permits: self.clone(), id }))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -125,14 +122,14 @@ impl PermitUser {
 
     /// Permits held now, by all users together.
     pub(crate) fn used(&self) -> usize {
-        self.0.permits.most.get() - self.0.permits.lock().free
+        self.0.permits.most.get() - locked(&self.0.permits.state).free
     }
 
     /// Waits until the permit for this request is granted. Dropping the returned future does not delay other requests.
     pub(crate) async fn permit(&self) -> Permit {
         let User { permits, id } = &*self.0;
         let granted = {
-            let mut state = permits.lock();
+            let mut state = locked(&permits.state);
             if state.free > 0 {
                 state.grant(*id);
                 return Permit { permits: permits.clone(), user: *id };
@@ -147,7 +144,7 @@ impl PermitUser {
 
 impl Drop for User {
     fn drop(&mut self) {
-        let mut state = self.permits.lock();
+        let mut state = locked(&self.permits.state);
         let user = state.user(self.id);
         user.is_gone = true;
         if user.held == 0 {
@@ -158,7 +155,7 @@ impl Drop for User {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut state = self.permits.lock();
+        let mut state = locked(&self.permits.state);
         state.take_back(self.user);
         let next = state.grant_next();
         drop(state);
@@ -275,7 +272,7 @@ mod tests {
         drop(other);
         assert!(last.now_or_never().is_some());
         drop(one);
-        let state = permits.lock();
+        let state = locked(&permits.state);
         assert_eq!((state.free, state.users.len()), (1, 0));
     }
 }

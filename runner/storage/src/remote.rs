@@ -27,14 +27,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::{BoxFuture, FutureExt};
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::future::FutureExt;
+use futures::stream::{self, StreamExt};
 use penstock_types::spec::Links;
 
 use crate::asked::Asked;
-use crate::error::{Access, StoreError};
+use crate::error::Access;
 use crate::key::{MAX_KEY_BYTES, check_bucket_key, check_bucket_prefix, check_key};
-use crate::keys::Keys;
 use crate::remote::ahead::Pages;
 use crate::remote::connected::{Connect, Remote};
 use crate::remote::failure::Failure;
@@ -42,7 +41,7 @@ use crate::remote::list::folders;
 use crate::remote::options::Options;
 use crate::remote::parts::{read_range, read_whole, version};
 use crate::remote::service::Service;
-use crate::store::{Folders, IfThere, Store, Version};
+use crate::store::{Folders, IfThere, KeyPages, Store, StoreFuture, Version};
 
 /// A store in a service on another machine.
 ///
@@ -82,7 +81,7 @@ impl<S: Service> Remote<S> {
         key: Arc<str>,
         access: Access,
         work: impl FnOnce(Arc<Self>, String) -> W,
-    ) -> BoxFuture<'static, Result<T, StoreError>>
+    ) -> StoreFuture<T>
     where
         W: Future<Output = Result<T, Failure>> + Send + 'static,
     {
@@ -101,27 +100,20 @@ impl<S: Service> Remote<S> {
             return std::future::ready(Err(error)).boxed();
         }
         let work = work(self.clone(), self.full(&key));
-        async move { work.await.map_err(|failure| failure.of(&asked)) }.boxed()
+        async move { work.await.map_err(|failure| failure.of::<S>(&asked)) }.boxed()
     }
 
-    fn pages(
-        self: &Arc<Self>,
-        prefix: &str,
-        start: fn(Arc<Self>, &str) -> Pages<S>,
-    ) -> BoxStream<'static, Result<Keys, StoreError>> {
+    fn pages(self: &Arc<Self>, prefix: &str, start: fn(Arc<Self>, &str) -> Pages<S>) -> KeyPages {
         let asked =
             Asked { store: self.options.store.clone(), key: Arc::from(prefix), access: Access::Listing };
         if let Err(reason) = check_bucket_prefix(prefix) {
-            return stream::once(std::future::ready(Err(asked.refused(reason)))).boxed();
+            return asked.refused_pages(reason);
         }
-        stream::unfold(Some(start(self.clone(), prefix)), move |pages| {
+        stream::try_unfold(start(self.clone(), prefix), move |mut pages| {
             let asked = asked.clone();
             async move {
-                let mut pages = pages?;
-                match pages.next_page().await {
-                    Ok(page) => page.map(|page| (Ok(page), Some(pages))),
-                    Err(failure) => Some((Err(failure.of(&asked)), None)),
-                }
+                let page = pages.next_page().await.map_err(|failure| failure.of::<S>(&asked))?;
+                Ok(page.map(|page| (page, pages)))
             }
         })
         .boxed()
@@ -137,37 +129,32 @@ impl<S: Service> Store for RemoteStore<S> {
         self.0.options.describe.clone()
     }
 
-    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+    fn list(&self, prefix: &str) -> KeyPages {
         self.0.pages(prefix, Pages::one_by_one)
     }
 
-    fn list_all(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+    fn list_all(&self, prefix: &str, _: Links) -> KeyPages {
         self.0.pages(prefix, Pages::new)
     }
 
-    fn folders(&self, folder: &str, _: Links) -> BoxFuture<'static, Result<Option<Folders>, StoreError>> {
+    fn folders(&self, folder: &str, _: Links) -> StoreFuture<Option<Folders>> {
         let asked = Asked { store: self.name().clone(), key: Arc::from(folder), access: Access::Listing };
         if let Err(reason) = check_bucket_prefix(folder) {
             return std::future::ready(Err(asked.refused(reason))).boxed();
         }
         let (remote, folder) = (self.0.clone(), folder.to_owned());
         async move {
-            let names = folders(&remote, &folder).await.map_err(|failure| failure.of(&asked))?;
+            let names = folders(&remote, &folder).await.map_err(|failure| failure.of::<S>(&asked))?;
             Ok(Some(Folders { names, ..Folders::default() }))
         }
         .boxed()
     }
 
-    fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+    fn get(&self, key: Arc<str>) -> StoreFuture<Bytes> {
         self.0.with_key(key, Access::Reading, |remote, key| async move { read_whole(&remote, &key).await })
     }
 
-    fn get_range(
-        &self,
-        key: Arc<str>,
-        of: Option<Version>,
-        range: Range<u64>,
-    ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+    fn get_range(&self, key: Arc<str>, of: Option<Version>, range: Range<u64>) -> StoreFuture<Bytes> {
         if range.is_empty() && check_bucket_key(&key).is_ok() {
             return std::future::ready(Ok(Bytes::new())).boxed();
         }
@@ -176,16 +163,11 @@ impl<S: Service> Store for RemoteStore<S> {
         })
     }
 
-    fn version(&self, key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>> {
+    fn version(&self, key: Arc<str>) -> StoreFuture<Version> {
         self.0.with_key(key, Access::Reading, |remote, key| async move { version(&remote, &key).await })
     }
 
-    fn write(
-        &self,
-        key: Arc<str>,
-        bytes: Bytes,
-        if_there: IfThere,
-    ) -> BoxFuture<'static, Result<bool, StoreError>> {
+    fn write(&self, key: Arc<str>, bytes: Bytes, if_there: IfThere) -> StoreFuture<bool> {
         self.0.with_key(key, Access::Writing, move |remote, key| async move {
             match if_there {
                 IfThere::Replace => write(&remote, &key, bytes, if_there).await,

@@ -11,6 +11,12 @@ use penstock_types::spec::Links;
 use crate::error::StoreError;
 use crate::keys::Keys;
 
+/// Result of a request, which owns its data.
+pub type StoreFuture<T> = BoxFuture<'static, Result<T, StoreError>>;
+
+/// Keys of a listing, in pages.
+pub type KeyPages = BoxStream<'static, Result<Keys, StoreError>>;
+
 /// Maximum number of bytes that one [`Store::get`] reads; larger objects are read in ranges.
 pub const MAX_GET_BYTES: u64 = 2 << 30;
 
@@ -83,37 +89,28 @@ pub trait Store: Send + Sync {
 
     /// Lists all keys that start with `prefix`, sorted by their bytes, in pages. A prefix is a string, not a folder: `a/b`
     /// matches `a/bc`. If no key matches, the listing is empty, which is not an error.
-    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>>;
+    fn list(&self, prefix: &str) -> KeyPages;
 
-    /// Lists like [`Self::list`], for a caller that needs all keys: pages may be read long before they are needed.
-    fn list_all(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
-        self.list(prefix)
-    }
-
-    /// Lists like [`Self::list_all`], but follows only those links that `links` names. The other methods follow all.
-    fn list_linked(&self, prefix: &str, links: Links) -> BoxStream<'static, Result<Keys, StoreError>> {
+    /// Lists like [`Self::list`], but follows only those links that `links` names; the other methods follow all. For a caller that
+    /// needs all keys: pages may be read long before they are needed.
+    fn list_all(&self, prefix: &str, links: Links) -> KeyPages {
         let _ = links;
-        self.list_all(prefix)
+        self.list(prefix)
     }
 
     /// Folders directly in `folder`, which ends with `/` or is empty; also those without objects, if the store has such folders. `None`
     /// if the store has keys alone.
-    fn folders(&self, folder: &str, links: Links) -> BoxFuture<'static, Result<Option<Folders>, StoreError>> {
+    fn folders(&self, folder: &str, links: Links) -> StoreFuture<Option<Folders>> {
         let _ = (folder, links);
         Box::pin(std::future::ready(Ok(None)))
     }
 
     /// Reads the whole object, at most [`MAX_GET_BYTES`].
-    fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>>;
+    fn get(&self, key: Arc<str>) -> StoreFuture<Bytes>;
 
     /// Reads exactly `range` of the object; if `of` is given, only of this version. Fails if the object does not contain the
     /// whole range, or has another version. An empty range returns no bytes and need not access the object.
-    fn get_range(
-        &self,
-        key: Arc<str>,
-        of: Option<Version>,
-        range: Range<u64>,
-    ) -> BoxFuture<'static, Result<Bytes, StoreError>>;
+    fn get_range(&self, key: Arc<str>, of: Option<Version>, range: Range<u64>) -> StoreFuture<Bytes>;
 
     /// True if [`Self::cached_range`] may return bytes.
     fn may_be_cached(&self) -> bool {
@@ -126,12 +123,7 @@ pub trait Store: Send + Sync {
         None
     }
 
-    fn version(&self, key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>>;
-
-    fn size(&self, key: Arc<str>) -> BoxFuture<'static, Result<u64, StoreError>> {
-        let version = self.version(key);
-        Box::pin(async move { Ok(version.await?.size) })
-    }
+    fn version(&self, key: Arc<str>) -> StoreFuture<Version>;
 
     /// Writes the object completely or not at all. Concurrent readers and listings see the old object or the new one, never a
     /// part. Once the call has returned, the object survives a failure of this machine if the store guarantees durability. A
@@ -140,35 +132,30 @@ pub trait Store: Send + Sync {
     /// Returns true if this call wrote the object. Of several concurrent writes of the same key with [`IfThere::Leave`], one
     /// writes it. `false` may also mean that an earlier attempt, whose response was lost, wrote the object; callers that need
     /// certainty have to read it.
-    fn write(
-        &self,
-        key: Arc<str>,
-        bytes: Bytes,
-        if_there: IfThere,
-    ) -> BoxFuture<'static, Result<bool, StoreError>>;
+    fn write(&self, key: Arc<str>, bytes: Bytes, if_there: IfThere) -> StoreFuture<bool>;
 
     /// Calls [`Self::write`] such that an existing object is replaced.
-    fn put(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
+    fn put(&self, key: Arc<str>, bytes: Bytes) -> StoreFuture<()> {
         let write = self.write(key, bytes, IfThere::Replace);
         Box::pin(async { write.await.map(drop) })
     }
 
     /// Calls [`Self::write`] such that an existing object stays unchanged.
-    fn put_new(&self, key: Arc<str>, bytes: Bytes) -> BoxFuture<'static, Result<bool, StoreError>> {
+    fn put_new(&self, key: Arc<str>, bytes: Bytes) -> StoreFuture<bool> {
         self.write(key, bytes, IfThere::Leave)
     }
 
     /// Drops the object's bytes from this machine's page cache, after writing pending changes, so that the next read comes from
     /// storage. Returns false if the store caches nothing, this machine is the storage, or the system does not support it. `true`
     /// is no guarantee: pages in use may stay.
-    fn forget(&self, key: Arc<str>) -> BoxFuture<'static, Result<bool, StoreError>> {
+    fn forget(&self, key: Arc<str>) -> StoreFuture<bool> {
         drop(key);
         Box::pin(std::future::ready(Ok(false)))
     }
 
     /// Fraction of the object that is in this machine's page cache, 0.0 to 1.0; `None` if unknown. Determined from a sample of at
     /// most 8 pages spread over the object.
-    fn cached_share(&self, key: Arc<str>) -> BoxFuture<'static, Result<Option<f64>, StoreError>> {
+    fn cached_share(&self, key: Arc<str>) -> StoreFuture<Option<f64>> {
         drop(key);
         Box::pin(std::future::ready(Ok(None)))
     }

@@ -66,7 +66,6 @@ struct Linked {
     length: usize,
 }
 
-/// Names in a folder.
 #[derive(Default)]
 struct Names {
     sorted: Vec<String>,
@@ -124,15 +123,11 @@ impl Walk {
     fn start(&mut self, page: &mut Keys) -> Result<(), StoreError> {
         let prefix = self.asked.key.clone();
         let (folder, name_prefix) = prefix.split_at(prefix.rfind('/').map_or(0, |slash| slash + 1));
-        let place = match self.resolve_folder(folder) {
-            Ok(place) => place,
-            Err(error) => return self.not_listed(folder, error),
-        };
-        let names = match self.names(page, folder, &place, name_prefix) {
-            Ok(names) => names.sorted.into_iter(),
-            Err(error) => return self.not_listed(folder, error.into()),
-        };
-        self.levels.push(Level { path: folder.to_owned(), place, names, id: None, linked: None });
+        let Some(place) = self.listed(folder, self.resolve_folder(folder))? else { return Ok(()) };
+        let names = self.names(page, folder, &place, name_prefix);
+        let Some(Names { sorted, .. }) = self.listed(folder, names)? else { return Ok(()) };
+        let (path, names) = (folder.to_owned(), sorted.into_iter());
+        self.levels.push(Level { path, place, names, id: None, linked: None });
         Ok(())
     }
 
@@ -155,23 +150,20 @@ impl Walk {
         linked: Option<Linked>,
     ) -> Result<(), StoreError> {
         // Below a linked folder, each folder may be one that is already on the path.
-        let id = match id {
-            None if linked.is_some() => match self.id_of(&place) {
-                Ok(id) => Some(id),
-                Err(error) => return self.not_listed(&path, error.into()),
-            },
-            id => id,
+        let id = if id.is_none() && linked.is_some() {
+            let Some(id) = self.listed(&path, self.id_of(&place))? else { return Ok(()) };
+            Some(id)
+        } else {
+            id
         };
         if let Some(id) = id
             && self.is_on_path(id)
         {
             return Ok(());
         }
-        let names = match self.names(page, &path, &place, "") {
-            Ok(names) => names.sorted.into_iter(),
-            Err(error) => return self.not_listed(&path, error.into()),
-        };
-        self.levels.push(Level { path, place, names, id, linked });
+        let names = self.names(page, &path, &place, "");
+        let Some(Names { sorted, .. }) = self.listed(&path, names)? else { return Ok(()) };
+        self.levels.push(Level { path, place, names: sorted.into_iter(), id, linked });
         Ok(())
     }
 
@@ -334,11 +326,14 @@ impl Walk {
         }
     }
 
-    fn not_listed(&self, path: &str, error: NoTarget) -> Result<(), StoreError> {
-        let asked = Asked { key: Arc::from(path), ..self.asked.clone() };
-        match error {
-            NoTarget::Outside => Err(asked.leads_outside()),
-            NoTarget::Failed(error) => self.asked.not_listed(path, error).map_or(Ok(()), Err),
+    /// Result of reading the folder with this path; `None` if the folder no longer exists.
+    fn listed<T>(&self, path: &str, found: Result<T, impl Into<NoTarget>>) -> Result<Option<T>, StoreError> {
+        match found.map_err(Into::into) {
+            Ok(found) => Ok(Some(found)),
+            Err(NoTarget::Outside) => {
+                Err(Asked { key: Arc::from(path), ..self.asked.clone() }.leads_outside())
+            }
+            Err(NoTarget::Failed(error)) => self.asked.not_listed(path, error).map_or(Ok(None), Err),
         }
     }
 }
@@ -348,14 +343,9 @@ pub(crate) fn folders(roots: Arc<Roots>, asked: Asked, links: Links) -> Result<F
     let none = || Folders { has_empty: true, ..Folders::default() };
     let walk = Walk::new(roots, asked, links);
     let path = walk.asked.key.clone();
-    let place = match walk.resolve_folder(&path) {
-        Ok(place) => place,
-        Err(error) => return walk.not_listed(&path, error).map(|()| none()),
-    };
-    let Names { sorted, outside } = match walk.names(&mut Keys::default(), &path, &place, "") {
-        Ok(names) => names,
-        Err(error) => return walk.not_listed(&path, error.into()).map(|()| none()),
-    };
+    let Some(place) = walk.listed(&path, walk.resolve_folder(&path))? else { return Ok(none()) };
+    let names = walk.names(&mut Keys::default(), &path, &place, "");
+    let Some(Names { sorted, outside }) = walk.listed(&path, names)? else { return Ok(none()) };
     let folder = |name: &String| Some(name.trim_end_matches(LINK).strip_suffix('/')?.to_owned());
     let names: BTreeSet<String> = sorted.iter().filter_map(folder).collect();
     let outside = if links == Links::All { outside } else { Vec::new() };

@@ -16,6 +16,7 @@ use penstock_storage::{
 };
 use penstock_tests::Folder;
 use penstock_types::config::SecretText;
+use penstock_types::spec::Links;
 use penstock_types::traversal::TraversalSettings;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::Runtime;
@@ -127,7 +128,7 @@ pub(crate) fn listing_ahead() -> Row {
     let pass = |is_ahead: bool| {
         let store = server.store();
         let start = Instant::now();
-        let pages = if is_ahead { store.list_all("") } else { store.list("") };
+        let pages = if is_ahead { store.list_all("", Links::All) } else { store.list("") };
         let listing = runtime.spawn(pages.try_fold(0, async |keys, page| Ok(keys + page.len())));
         assert_eq!(runtime.block_on(listing).unwrap().unwrap(), KEYS);
         start.elapsed().as_secs_f64()

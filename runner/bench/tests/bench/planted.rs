@@ -6,12 +6,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
-use futures::stream::BoxStream;
 use penstock_bench::books::audit;
 use penstock_bench::record::LoadRecord;
 use penstock_bench::{BenchStep, BenchStoreKind, Follow};
-use penstock_storage::{IfThere, Keys, MemoryStore, Store, StoreError, Version};
+use penstock_storage::{IfThere, KeyPages, MemoryStore, Store, StoreFuture, Version};
 use penstock_types::stats::Tick;
 use serde_json::json;
 
@@ -209,11 +207,11 @@ impl Store for Deceiving {
         self.store.describe()
     }
 
-    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+    fn list(&self, prefix: &str) -> KeyPages {
         self.store.list(prefix)
     }
 
-    fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+    fn get(&self, key: Arc<str>) -> StoreFuture<Bytes> {
         let (read, shortens) = (self.store.get(key), self.shortens);
         let deceives = (self.reads.fetch_add(1, Ordering::Relaxed) + 1).is_multiple_of(50);
         Box::pin(async move {
@@ -226,25 +224,15 @@ impl Store for Deceiving {
         })
     }
 
-    fn get_range(
-        &self,
-        key: Arc<str>,
-        of: Option<Version>,
-        range: Range<u64>,
-    ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+    fn get_range(&self, key: Arc<str>, of: Option<Version>, range: Range<u64>) -> StoreFuture<Bytes> {
         self.store.get_range(key, of, range)
     }
 
-    fn version(&self, key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>> {
+    fn version(&self, key: Arc<str>) -> StoreFuture<Version> {
         self.store.version(key)
     }
 
-    fn write(
-        &self,
-        key: Arc<str>,
-        bytes: Bytes,
-        if_there: IfThere,
-    ) -> BoxFuture<'static, Result<bool, StoreError>> {
+    fn write(&self, key: Arc<str>, bytes: Bytes, if_there: IfThere) -> StoreFuture<bool> {
         self.store.write(key, bytes, if_there)
     }
 }

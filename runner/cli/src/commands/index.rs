@@ -118,7 +118,7 @@ async fn list(store: &BoundedStore, wanted: &Wanted) -> Result<PackedKeys> {
     let shown = |found: usize| {
         bar.set_message(format!("{} keys found in store `{}`", count(found as u64), store.name()));
     };
-    let keys = wanted.list(store, shown).await;
+    let keys = wanted.list(MAX_INDEX_BYTES, store, shown).await;
     bar.finish_and_clear();
     Ok(keys?)
 }

@@ -52,7 +52,7 @@ impl SharedClasses {
         let wanted = Wanted { notes: Notes::default(), ..wanted };
         let mut below = Below::of(&store, &wanted, root_of(&wanted.prefix)).await?;
         if !below.are_all || below.folders.is_empty() {
-            let keys = wanted.list_at_most(MAX_INDEX_BYTES, &store, |_| {}).await?;
+            let keys = wanted.list(MAX_INDEX_BYTES, &store, |_| {}).await?;
             below = Below::of_keys(&store, &wanted, &keys, true).await?;
             let with_keys = keys.iter().filter_map(|key| folder_of(&below.root, &key).map(str::to_owned));
             below.folders.extend(with_keys);

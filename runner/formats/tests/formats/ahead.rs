@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::future::{BoxFuture, pending};
-use futures::stream::BoxStream;
+use futures::future::pending;
 use penstock_engine::ports::{Produced, Source};
 use penstock_engine::typed::Typing;
 use penstock_formats::{RecordSource, tar};
 use penstock_s3_server::{Fault, Server, Settings, Trouble};
 use penstock_storage::{
-    BoundedStore, IfThere, Keys, MemoryStore, S3Credentials, S3Settings, S3Store, Store, StoreError, Version,
+    BoundedStore, IfThere, KeyPages, MemoryStore, S3Credentials, S3Settings, S3Store, Store, StoreFuture,
+    Version,
 };
 use penstock_types::config::SecretText;
 use penstock_types::traversal::TraversalSettings;
@@ -60,20 +60,15 @@ impl Store for Reversed {
         self.store.describe()
     }
 
-    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+    fn list(&self, prefix: &str) -> KeyPages {
         self.store.list(prefix)
     }
 
-    fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+    fn get(&self, key: Arc<str>) -> StoreFuture<Bytes> {
         self.store.get(key)
     }
 
-    fn get_range(
-        &self,
-        key: Arc<str>,
-        of: Option<Version>,
-        range: Range<u64>,
-    ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+    fn get_range(&self, key: Arc<str>, of: Option<Version>, range: Range<u64>) -> StoreFuture<Bytes> {
         let (seen, Behaviour { fails, hangs }) = (self.seen.clone(), self.behaviour);
         seen.starts.lock().unwrap().push(range.start);
         let wanted = if fails == Some(range.start) { u64::MAX - 1..u64::MAX } else { range.clone() };
@@ -92,16 +87,11 @@ impl Store for Reversed {
         .boxed()
     }
 
-    fn version(&self, key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>> {
+    fn version(&self, key: Arc<str>) -> StoreFuture<Version> {
         self.store.version(key)
     }
 
-    fn write(
-        &self,
-        key: Arc<str>,
-        bytes: Bytes,
-        if_there: IfThere,
-    ) -> BoxFuture<'static, Result<bool, StoreError>> {
+    fn write(&self, key: Arc<str>, bytes: Bytes, if_there: IfThere) -> StoreFuture<bool> {
         self.store.write(key, bytes, if_there)
     }
 }

@@ -262,7 +262,7 @@ async fn compare(
     size: u64,
     head: Bytes,
 ) -> Result<(), Fault> {
-    let found_size = place.store.size(key.clone()).await.map_err(unanswered)?;
+    let found_size = place.store.version(key.clone()).await.map_err(unanswered)?.size;
     let range = 0..found_size.min(head.len() as u64);
     let found_head = place.store.get_range(key.clone(), None, range).await.map_err(unanswered)?;
     if found_size == size && found_head == head {

@@ -78,7 +78,6 @@ struct Division {
     group: usize,
     /// Start of the next part; `None` if all parts were started.
     start: Option<String>,
-    /// Prefix of the listing.
     prefix: String,
     /// Last key of the division.
     end: Option<String>,
@@ -111,12 +110,11 @@ impl<S: Service> Pages<S> {
 
     /// Pages that are read when they are needed.
     pub(crate) fn one_by_one(remote: Arc<Remote<S>>, prefix: &str) -> Self {
-        let listing = Some(Listing::new(&remote, prefix));
         let prefix = remote.full(prefix);
         Self {
             remote,
             ready: VecDeque::new(),
-            listing,
+            listing: Some(Listing::between(prefix.clone(), String::new(), None)),
             undivided: None,
             divisions: Vec::new(),
             stop: None,

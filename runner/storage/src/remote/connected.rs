@@ -1,10 +1,11 @@
 //! A service with its connection, as the operations of a store use it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
+use penstock_engine::lock::locked;
 use tokio::sync::OnceCell;
 use tokio::time::{sleep, timeout};
 use tracing::instrument::WithSubscriber;
@@ -72,10 +73,6 @@ impl<S> Remote<S> {
     pub(crate) fn full(&self, key: &str) -> String {
         format!("{}{key}", self.options.prefix)
     }
-
-    fn refused(&self) -> MutexGuard<'_, Option<(Instant, Cause)>> {
-        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl<S: Service> Remote<S> {
@@ -86,12 +83,12 @@ impl<S: Service> Remote<S> {
         }
         // Only one search runs at a time; waiting requests get its result.
         let connect = || async {
-            let last = self.refused().clone();
+            let last = locked(&self.refused).clone();
             if let Some((_, cause)) = last.filter(|(at, _)| at.elapsed() < REFUSED_FOR) {
                 return Err(cause);
             }
             let connected = (self.connect)().with_subscriber(Dispatch::none()).await;
-            connected.inspect_err(|cause| *self.refused() = Some((now(), cause.clone())))
+            connected.inspect_err(|cause| *locked(&self.refused) = Some((now(), cause.clone())))
         };
         self.connected.get_or_try_init(connect).await.map_err(Failure::Lasting)
     }
@@ -149,7 +146,6 @@ impl<S: Service> Remote<S> {
         self.moved.get_or_init(|| connected.at(place)).place() == place
     }
 
-    /// Requests a page of a listing.
     pub(crate) async fn page(&self, wanted: PageRequest<'_>) -> Result<Page, Failure> {
         let wanted = &wanted;
         self.attempts(Duration::ZERO, |service| self.answer(service.page(wanted))).await

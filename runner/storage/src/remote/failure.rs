@@ -8,6 +8,7 @@ use penstock_types::text::printable;
 
 use crate::asked::{Asked, CHANGED};
 use crate::error::StoreError;
+use crate::remote::service::Service;
 
 /// Maximum length, in bytes, of the part of a service's message that an error contains.
 pub(crate) const MOST_MESSAGE: usize = 300;
@@ -117,10 +118,10 @@ impl Failure {
         }
     }
 
-    /// Converts the failure into the store's error.
-    pub(crate) fn of(self, asked: &Asked) -> StoreError {
+    /// Converts the failure of a service into the store's error.
+    pub(crate) fn of<S: Service>(self, asked: &Asked) -> StoreError {
         match self {
-            Self::Refused { failure, .. } | Self::Moved { failure, .. } => failure.of(asked),
+            Self::Refused { failure, .. } | Self::Moved { failure, .. } => failure.of::<S>(asked),
             Self::Forbidden(cause) | Self::Denied(cause) => asked.without_credentials(cause),
             Self::NotFound => asked.not_found(),
             Self::OutOfRange { range, size } => asked.out_of_range(range, size),
@@ -128,10 +129,7 @@ impl Failure {
             Self::NothingThere => {
                 asked.failed(Cause::new("the service reports that the object ends before the range"))
             }
-            Self::Unsorted => asked.failed(Cause::new(
-                "the service does not list keys in byte order, as S3 does, which showed after some of them were used: set `\"sorted\": \
-                 false` of the store",
-            )),
+            Self::Unsorted => asked.failed(Cause::new(S::UNSORTED)),
             Self::Unmet => asked.failed(CHANGED),
             Self::Passing { cause, .. } | Self::Lasting(cause) | Self::NotImplemented(cause) => {
                 asked.failed(cause)

@@ -55,10 +55,6 @@ pub(crate) struct Stop {
 }
 
 impl Listing {
-    pub(crate) fn new<S>(remote: &Remote<S>, prefix: &str) -> Self {
-        Self::between(remote.full(prefix), String::new(), None)
-    }
-
     /// Keys of the service that start with `prefix`, behind `after` and up to `end`.
     pub(crate) fn between(prefix: String, after: String, end: Option<String>) -> Self {
         let (asked, last, tokens) = (prefix.clone(), after.clone(), Tokens::default());

@@ -19,6 +19,9 @@ pub(crate) trait Service: Send + Sync + Sized + 'static {
     /// Reason why there are no credentials.
     type Absent: fmt::Display + Send;
 
+    /// Message for a listing in another order than that of the bytes of keys, which showed too late to sort them.
+    const UNSORTED: &str;
+
     /// Requests one page of a listing.
     fn page(&self, wanted: &PageRequest<'_>) -> impl Future<Output = Result<Page, Failure>> + Send;
 

@@ -18,7 +18,6 @@ const PAGE_KEYS: usize = 1000;
 pub(crate) struct Sorter {
     run: Vec<String>,
     runs: Vec<PackedKeys>,
-    /// Keys that the listing left out.
     left_out: Keys,
 }
 

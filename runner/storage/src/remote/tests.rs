@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard};
 use futures::stream::TryStreamExt;
 
 use super::*;
+use crate::keys::Keys;
 use crate::observe::{now, observe};
 use crate::remote::failure::Cause;
 use crate::remote::options::{Retries, Timeouts};
@@ -85,6 +86,8 @@ fn head(bytes: &Bytes) -> Head {
 impl Service for Memory {
     type Body = Option<Bytes>;
     type Absent = &'static str;
+
+    const UNSORTED: &str = "the service lists keys in another order";
 
     async fn page(&self, wanted: &PageRequest<'_>) -> Result<Page, Failure> {
         let state = self.begin("page")?;
@@ -275,8 +278,10 @@ async fn a_listing_with_folders_is_in_order_even_if_that_of_the_service_is_not()
     memory.state.lock().unwrap().objects = objects.collect();
     for is_backwards in [false, true] {
         memory.state.lock().unwrap().is_backwards = is_backwards;
-        for pages in [store.list("").try_collect().await, store.list_all("").try_collect::<Vec<Keys>>().await]
-        {
+        for pages in [
+            store.list("").try_collect().await,
+            store.list_all("", Links::All).try_collect::<Vec<Keys>>().await,
+        ] {
             let pages = pages.unwrap();
             let found: Vec<&str> = pages.iter().flat_map(|page| page.iter()).collect();
             assert!(found == keys, "{}", found.len());

@@ -1,7 +1,9 @@
 //! Limits the repetitions of a store's requests, so that a storm of failures does not multiply the load.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
+
+use penstock_engine::lock::locked;
 
 /// Number of repetitions that may begin at once.
 const BURST: f64 = 100.0;
@@ -40,38 +42,23 @@ impl Default for Throttle {
 impl Throttle {
     /// Throttle of something that may begin `most` times at once, and `per_second` times per second after that.
     pub(crate) fn new(most: f64, per_second: f64) -> Self {
-        Self(Mutex::new(Available::new(most, per_second)))
+        Self(Mutex::new(Available { most, per_second, count: most, at: None }))
     }
 
     pub(crate) fn on_success(&self) {
-        self.lock().on_success();
+        let mut available = locked(&self.0);
+        available.count = available.most.min(available.count + PER_SUCCESS);
     }
 
     /// Reserves a repetition that may begin within `most`; returns the wait until then. Reserves nothing if the wait is longer.
     pub(crate) fn reserve(&self, now: Instant, most: Duration) -> Option<Duration> {
-        self.lock().reserve(now, most)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Available> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Available {
-    fn new(most: f64, per_second: f64) -> Self {
-        Self { most, per_second, count: most, at: None }
-    }
-
-    fn on_success(&mut self) {
-        self.count = self.most.min(self.count + PER_SUCCESS);
-    }
-
-    fn reserve(&mut self, now: Instant, most: Duration) -> Option<Duration> {
-        let passed = self.at.replace(now).map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
-        self.count = self.most.min(self.count + passed.as_secs_f64() * self.per_second);
-        let wait = Duration::from_secs_f64(((1.0 - self.count) / self.per_second).max(0.0));
+        let mut available = locked(&self.0);
+        let passed = available.at.replace(now).map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        let more = passed.as_secs_f64() * available.per_second;
+        available.count = available.most.min(available.count + more);
+        let wait = Duration::from_secs_f64(((1.0 - available.count) / available.per_second).max(0.0));
         (wait <= most).then(|| {
-            self.count -= 1.0;
+            available.count -= 1.0;
             wait
         })
     }
@@ -84,13 +71,13 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    fn available(count: f64) -> Available {
-        Available { count, ..Available::new(BURST, PER_SECOND) }
+    fn available(count: f64) -> Throttle {
+        Throttle(Mutex::new(Available { most: BURST, per_second: PER_SECOND, count, at: None }))
     }
 
     #[test]
     fn after_a_burst_repetitions_begin_at_a_constant_rate() {
-        let (mut available, zero) = (available(BURST), now());
+        let (available, zero) = (available(BURST), now());
         for _ in 0..100 {
             assert_eq!(available.reserve(zero, Duration::ZERO), Some(Duration::ZERO));
         }
@@ -107,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_wait_that_is_too_long_reserves_nothing() {
-        let (mut available, zero) = (available(0.0), now());
+        let (available, zero) = (available(0.0), now());
         for _ in 0..1000 {
             assert_eq!(available.reserve(zero, Duration::from_millis(50)), None);
         }
@@ -116,7 +103,7 @@ mod tests {
 
     #[test]
     fn ten_successes_allow_one_repetition() {
-        let (mut available, zero) = (available(-0.5), now());
+        let (available, zero) = (available(-0.5), now());
         for _ in 0..15 {
             assert!(available.reserve(zero, Duration::from_micros(1)).is_none());
             available.on_success();
@@ -125,6 +112,6 @@ mod tests {
         for _ in 0..10_000 {
             available.on_success();
         }
-        assert!(available.count <= BURST);
+        assert!(locked(&available.0).count <= BURST);
     }
 }

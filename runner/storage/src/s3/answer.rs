@@ -51,34 +51,37 @@ impl Requested {
         match self {
             // A part of an object, or the promise of one, has another status.
             Self::Object if status.is_success() && status.as_u16() != 200 => {
-                return Err(unfit(format!(
-                    "a whole object was requested, but the response has the status {}",
-                    status.as_u16()
-                )));
+                let status = status.as_u16();
+                let found = format!("a whole object was requested, but the response has the status {status}");
+                return Err(UnfitAnswer(found).into());
             }
             Self::Object | Self::PartOfObject if status.is_success() => return Ok(answer),
             _ => {}
         }
-        let body = read(answer.take_body()).await.map_err(unfit)?;
+        let body = read(answer.take_body()).await?;
         if self == Self::Listing && status.is_success() {
-            check_listing(&body, status.as_u16()).map_err(unfit)?;
+            check_listing(&body, status.as_u16())?;
         }
         *answer.body_mut() = SdkBody::from(body);
         Ok(answer)
     }
 }
 
-fn unfit(text: String) -> ConnectorError {
-    ConnectorError::other(Box::new(UnfitAnswer(text)), None)
+impl From<UnfitAnswer> for ConnectorError {
+    fn from(answer: UnfitAnswer) -> Self {
+        Self::other(Box::new(answer), None)
+    }
 }
 
-/// Reads a body to its end.
-async fn read(body: SdkBody) -> Result<Vec<u8>, String> {
+async fn read(body: SdkBody) -> Result<Vec<u8>, UnfitAnswer> {
     let (mut stream, mut bytes) = (ByteStream::new(body), Vec::new());
     while let Some(piece) = stream.next().await {
-        let piece = piece.map_err(|error| format!("the response ended early: {}", innermost(&error)))?;
+        let early = |error| UnfitAnswer(format!("the response ended early: {}", innermost(&error)));
+        let piece = piece.map_err(early)?;
         if bytes.len() + piece.len() > MOST_BYTES {
-            return Err(format!("the response is no object, but has more than {MOST_BYTES} bytes"));
+            return Err(UnfitAnswer(format!(
+                "the response is no object, but has more than {MOST_BYTES} bytes"
+            )));
         }
         bytes.extend_from_slice(&piece);
     }
@@ -87,7 +90,7 @@ async fn read(body: SdkBody) -> Result<Vec<u8>, String> {
 
 /// Checks that a body is one whole listing. The SDK's reader of XML takes the end of the text for the end of all elements, so that keys
 /// behind a cut would be missing, and a key that is cut would have another name.
-fn check_listing(body: &[u8], status: u16) -> Result<(), String> {
+fn check_listing(body: &[u8], status: u16) -> Result<(), UnfitAnswer> {
     let (mut starts, mut ends, mut end) = (0, 0, 0);
     for at in memmem::find_iter(body, ROOT) {
         // The name may have a prefix.
@@ -104,18 +107,18 @@ fn check_listing(body: &[u8], status: u16) -> Result<(), String> {
             starts += 1;
         }
     }
-    match (starts, ends) {
-        (0, _) => Err(match error_code(body) {
+    Err(UnfitAnswer(match (starts, ends) {
+        (1, 1) if body[end..].trim_ascii() == b">" => return Ok(()),
+        (1, 0) => "the listing ended early: its last element has no end".to_owned(),
+        (0, _) => match error_code(body) {
             Some(code) => format!("{code} (status {status})"),
             None => format!(
                 "a listing was requested, but {} arrived (status {status}); is the address that of an S3 service?",
                 found(body)
             ),
-        }),
-        (1, 1) if body[end..].trim_ascii() == b">" => Ok(()),
-        (1, 0) => Err("the listing ended early: its last element has no end".to_owned()),
-        _ => Err("the response to one request has several listings, or text behind one".to_owned()),
-    }
+        },
+        _ => "the response to one request has several listings, or text behind one".to_owned(),
+    }))
 }
 
 /// Code of an error in place of a listing.
@@ -147,7 +150,7 @@ mod tests {
 
     #[test]
     fn only_one_whole_listing_is_accepted() {
-        let check = |body: &str| check_listing(body.as_bytes(), 200);
+        let check = |body: &str| check_listing(body.as_bytes(), 200).map_err(|UnfitAnswer(text)| text);
         let whole = "<?xml version=\"1.0\"?><ListBucketResult xmlns=\"a\"><Contents><Key>bcdef</Key></Contents></ListBucketResult>";
         for good in [
             whole.to_owned(),
@@ -183,9 +186,9 @@ mod tests {
             let expected = format!(
                 "a listing was requested, but {expected} arrived (status 200); is the address that of an S3 service?"
             );
-            assert_eq!(check_listing(body.as_bytes(), 200), Err(expected), "{body}");
+            assert_eq!(check_listing(body.as_bytes(), 200).unwrap_err().to_string(), expected, "{body}");
         }
         let error = b"<Error><Code>SlowDown</Code></Error>";
-        assert_eq!(check_listing(error, 200).unwrap_err(), "SlowDown (status 200)");
+        assert_eq!(check_listing(error, 200).unwrap_err().to_string(), "SlowDown (status 200)");
     }
 }

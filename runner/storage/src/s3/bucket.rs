@@ -43,6 +43,9 @@ impl Service for Bucket {
     type Body = ByteStream;
     type Absent = Absent;
 
+    const UNSORTED: &str = "the service does not list keys in byte order, as S3 does, which showed after some of them were used: set \
+                            `\"sorted\": false` of the store";
+
     async fn page(&self, wanted: &PageRequest<'_>) -> Result<Page, Failure> {
         let request = self.client.list_objects_v2().bucket(&self.settings.bucket).prefix(wanted.prefix);
         // Keys are requested URL-encoded, because a key may contain characters that are not valid in XML.

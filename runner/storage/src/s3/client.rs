@@ -36,30 +36,15 @@ const USUAL_REGION: &str = "us-east-1";
 /// Idle time after which a connection is closed. Servers keep idle connections longer, Amazon about 20 seconds.
 const REST: Duration = Duration::from_secs(15);
 
-/// Reason why there is no client.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ConnectFault {
-    #[error("no region is known; set it in the store's settings or in AWS_REGION")]
-    NoRegion,
-    #[error("the region of {place} contains a control character, such as the end of a line")]
-    Region { place: &'static str },
-    /// The endpoint is not repeated in the message, since it may contain a password.
-    #[error("`endpoint_url` of the profile {reason}; use the form `https://host:port`")]
-    Endpoint { reason: &'static str },
-}
-
 /// Connects to the bucket of `settings`. Looks up the endpoint and the region; credentials are looked up when a request needs them.
 pub(crate) async fn connect(store: Arc<str>, settings: Arc<S3Settings>) -> Result<Bucket, Cause> {
     let most = settings.timeouts.attempt;
-    match timeout(most, bucket(store, settings)).await {
-        Ok(connected) => connected.map_err(|fault| Cause::new(fault.to_string())),
-        Err(_) => {
-            Err(Cause::new(format!("no region was found within {most:?}; set it in the store's settings")))
-        }
-    }
+    let late =
+        |_| Err(Cause::new(format!("no region was found within {most:?}; set it in the store's settings")));
+    timeout(most, bucket(store, settings)).await.unwrap_or_else(late)
 }
 
-async fn bucket(store: Arc<str>, settings: Arc<S3Settings>) -> Result<Bucket, ConnectFault> {
+async fn bucket(store: Arc<str>, settings: Arc<S3Settings>) -> Result<Bucket, Cause> {
     let provider = ProviderConfig::default().with_behavior_version(Some(BehaviorVersion::latest()));
     let endpoint = endpoint(&settings, &provider).await?;
     let client = http_client(&settings, endpoint.as_deref());
@@ -116,14 +101,16 @@ fn http_client(settings: &S3Settings, endpoint: Option<&str>) -> SharedHttpClien
 }
 
 /// Address of the server; `None` for Amazon's.
-async fn endpoint(settings: &S3Settings, provider: &ProviderConfig) -> Result<Option<String>, ConnectFault> {
+async fn endpoint(settings: &S3Settings, provider: &ProviderConfig) -> Result<Option<String>, Cause> {
     // The variables are part of the settings by now.
     if settings.endpoint.is_some() || ignore_configured_endpoint_urls_provider(provider).await == Some(true) {
         return Ok(settings.endpoint.clone());
     }
     let endpoint = endpoint_url_provider(provider).await;
     if let Some(Err(reason)) = endpoint.as_deref().map(check_endpoint) {
-        return Err(ConnectFault::Endpoint { reason });
+        // The endpoint is not repeated in the message, since it may contain a password.
+        let found = format!("`endpoint_url` of the profile {reason}; use the form `https://host:port`");
+        return Err(Cause::new(found));
     }
     Ok(endpoint)
 }
@@ -132,7 +119,7 @@ async fn region(
     settings: &S3Settings,
     has_endpoint: bool,
     provider: &ProviderConfig,
-) -> Result<Region, ConnectFault> {
+) -> Result<Region, Cause> {
     let in_settings = settings.region.clone().map(Region::new);
     let environment = EnvironmentVariableRegionProvider::new();
     let profile = ProfileFileRegionProvider::builder().configure(provider).build();
@@ -150,13 +137,15 @@ async fn region(
         match provider.region().await {
             // The SDK panics for control characters in a header.
             Some(region) if region.as_ref().contains(char::is_control) => {
-                return Err(ConnectFault::Region { place });
+                return Err(Cause::new(format!(
+                    "the region of {place} contains a control character, such as the end of a line"
+                )));
             }
             Some(region) => return Ok(region),
             None => {}
         }
     }
-    Err(ConnectFault::NoRegion)
+    Err(Cause::new("no region is known; set it in the store's settings or in AWS_REGION"))
 }
 
 /// Credentials that may change while the store is in use.

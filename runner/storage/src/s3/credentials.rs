@@ -5,7 +5,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use aws_config::ecs::EcsCredentialsProvider;
@@ -20,6 +20,7 @@ use aws_credential_types::Credentials;
 use aws_credential_types::provider::error::CredentialsError;
 use aws_credential_types::provider::{ProvideCredentials, future};
 use aws_sdk_s3::config::{BehaviorVersion, Region, SharedHttpClient};
+use penstock_engine::lock::locked;
 use tokio::time::{sleep, timeout};
 
 use crate::observe::now;
@@ -156,7 +157,7 @@ impl SharedCredentials {
         let variables = env::vars_os()
             .filter(|(name, _)| name == "HOME" || name.to_str().is_some_and(|name| name.starts_with("AWS_")));
         let key = Key { origin, region: region.clone(), variables: variables.collect() };
-        let mut in_use = lock(&IN_USE);
+        let mut in_use = locked(&IN_USE);
         in_use.retain(|(_, credentials)| credentials.strong_count() > 0);
         let found = in_use.iter().find(|(other, _)| *other == key).and_then(|(_, found)| found.upgrade());
         found.unwrap_or_else(|| {
@@ -181,14 +182,14 @@ impl SharedCredentials {
 
     /// Number of different credentials found so far.
     pub(crate) fn generation(&self) -> u64 {
-        lock(&self.state).generation
+        locked(&self.state).generation
     }
 
     /// Returns the current credentials. Searches for them first if there are none or if their end is near; while they are valid, only one
     /// caller waits for the search, and a failed search changes nothing.
     async fn get(&self, search: &Search) -> Result<Credentials, Absent> {
         let usable = || {
-            let state = lock(&self.state);
+            let state = locked(&self.state);
             let is_due = state.due.is_none_or(|due| due <= now());
             match (&state.current, state.failed) {
                 (Some(current), _) if !is_due => Some(Ok(current.clone())),
@@ -200,7 +201,7 @@ impl SharedCredentials {
             return usable;
         }
         let is_valid = |current: &Credentials| current.expiry().is_none_or(|end| end > SystemTime::now());
-        let valid = lock(&self.state).current.clone().filter(is_valid);
+        let valid = locked(&self.state).current.clone().filter(is_valid);
         let _held = match (self.search.try_lock(), valid) {
             (Ok(held), _) => held,
             (Err(_), Some(valid)) => return Ok(valid),
@@ -220,11 +221,11 @@ impl SharedCredentials {
             return Renewal::Other;
         }
         if self.searches.reserve(now(), Duration::ZERO).is_none() {
-            return lock(&self.state).failed.map_or(Renewal::Same, |(_, absent)| Renewal::Failed(absent));
+            return locked(&self.state).failed.map_or(Renewal::Same, |(_, absent)| Renewal::Failed(absent));
         }
         match self.search(search).await {
             _ if self.generation() > generation => Renewal::Other,
-            _ => lock(&self.state).failed.map_or(Renewal::Same, |(_, absent)| Renewal::Failed(absent)),
+            _ => locked(&self.state).failed.map_or(Renewal::Same, |(_, absent)| Renewal::Failed(absent)),
         }
     }
 
@@ -236,7 +237,7 @@ impl SharedCredentials {
             let (id, secret, token) = parts(&found);
             Credentials::new(id, secret, token.map(str::to_owned), found.expiry(), "penstock")
         });
-        let mut state = lock(&self.state);
+        let mut state = locked(&self.state);
         let at = now();
         match found {
             Ok(found) => {
@@ -362,10 +363,6 @@ impl fmt::Debug for RenewedCredentials {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("RenewedCredentials").finish_non_exhaustive()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

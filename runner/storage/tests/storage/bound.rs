@@ -8,11 +8,11 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures::FutureExt;
-use futures::future::{BoxFuture, join_all};
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::future::join_all;
+use futures::stream::{self, StreamExt};
 use penstock_engine::item::{Item, Origin, Sample};
 use penstock_engine::ports::{SlotWatch, TaskOp, TaskSlot};
-use penstock_storage::{BoundedStore, FetchOp, IfThere, Keys, Store, StoreError, Version};
+use penstock_storage::{BoundedStore, FetchOp, IfThere, KeyPages, Store, StoreFuture, Version};
 use tokio::sync::oneshot;
 
 /// A store that counts concurrent reads. Every read yields several times, so that other reads can run.
@@ -31,11 +31,11 @@ impl Store for Counting {
         String::new()
     }
 
-    fn list(&self, _prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+    fn list(&self, _prefix: &str) -> KeyPages {
         stream::empty().boxed()
     }
 
-    fn get(&self, _key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+    fn get(&self, _key: Arc<str>) -> StoreFuture<Bytes> {
         let (in_flight, most) = (self.in_flight.clone(), self.most.clone());
         async move {
             most.fetch_max(in_flight.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -48,20 +48,15 @@ impl Store for Counting {
         .boxed()
     }
 
-    fn get_range(
-        &self,
-        key: Arc<str>,
-        _of: Option<Version>,
-        _range: Range<u64>,
-    ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+    fn get_range(&self, key: Arc<str>, _of: Option<Version>, _range: Range<u64>) -> StoreFuture<Bytes> {
         self.get(key)
     }
 
-    fn version(&self, _key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>> {
+    fn version(&self, _key: Arc<str>) -> StoreFuture<Version> {
         std::future::ready(Ok(Version { size: 0, tag: None })).boxed()
     }
 
-    fn write(&self, key: Arc<str>, _: Bytes, _: IfThere) -> BoxFuture<'static, Result<bool, StoreError>> {
+    fn write(&self, key: Arc<str>, _: Bytes, _: IfThere) -> StoreFuture<bool> {
         self.get(key).map(|put| put.map(|_| true)).boxed()
     }
 }
@@ -72,7 +67,7 @@ async fn stages_that_share_a_store_share_its_bound() {
     let most = counting.most.clone();
     let store = BoundedStore::new(Arc::new(counting), NonZeroUsize::new(3).unwrap());
     let batch = || Item::Batch((0..10).map(|_| Sample::new("k", Origin::default())).collect());
-    let (one, other) = (FetchOp::new(store.clone()), FetchOp::new(store.clone()));
+    let (one, other) = (FetchOp::new(store.clone(), None), FetchOp::new(store.clone(), None));
     let puts = join_all((0..10).map(|_| store.put(Arc::from("k"), Bytes::new())));
     let (first, second, puts) = futures::join!(one.start(batch()), other.start(batch()), puts);
     assert!(first.failed.is_empty() && second.failed.is_empty() && puts.iter().all(Result::is_ok));
@@ -108,11 +103,11 @@ impl Store for Gated {
         String::new()
     }
 
-    fn list(&self, _prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+    fn list(&self, _prefix: &str) -> KeyPages {
         stream::empty().boxed()
     }
 
-    fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+    fn get(&self, key: Arc<str>) -> StoreFuture<Bytes> {
         let (gate, opened) = oneshot::channel();
         self.0.lock().unwrap().push_back((key, gate));
         async move {
@@ -122,20 +117,15 @@ impl Store for Gated {
         .boxed()
     }
 
-    fn get_range(
-        &self,
-        key: Arc<str>,
-        _of: Option<Version>,
-        _range: Range<u64>,
-    ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+    fn get_range(&self, key: Arc<str>, _of: Option<Version>, _range: Range<u64>) -> StoreFuture<Bytes> {
         self.get(key)
     }
 
-    fn version(&self, _key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>> {
+    fn version(&self, _key: Arc<str>) -> StoreFuture<Version> {
         std::future::ready(Ok(Version { size: 0, tag: None })).boxed()
     }
 
-    fn write(&self, key: Arc<str>, _: Bytes, _: IfThere) -> BoxFuture<'static, Result<bool, StoreError>> {
+    fn write(&self, key: Arc<str>, _: Bytes, _: IfThere) -> StoreFuture<bool> {
         self.get(key).map(|put| put.map(|_| true)).boxed()
     }
 }
@@ -148,8 +138,8 @@ fn batch(key: &str, samples: usize) -> Item {
 async fn a_run_with_huge_batches_lets_another_run_take_turns() {
     let gated = Gated::default();
     let store = gated.store(8);
-    let large = FetchOp::new(store.for_user());
-    let small = Arc::new(FetchOp::new(store.for_user()));
+    let large = FetchOp::new(store.for_user(), None);
+    let small = Arc::new(FetchOp::new(store.for_user(), None));
     let sample = || Item::Sample(Sample::new("small", Origin::default()));
     let small =
         stream::repeat_with(|| small.start(sample())).take(200).buffer_unordered(8).collect::<Vec<_>>();
@@ -175,7 +165,7 @@ async fn a_run_with_huge_batches_lets_another_run_take_turns() {
 #[test]
 fn a_batch_requests_no_more_permits_than_there_are() {
     let gated = Gated::default();
-    let op = FetchOp::new(gated.store(3));
+    let op = FetchOp::new(gated.store(3), None);
     let key: Arc<str> = Arc::from("k");
     let samples = (0..100_000).map(|_| Sample::new(key.clone(), Origin::default())).collect();
     let before = Arc::strong_count(&key);
@@ -209,7 +199,7 @@ fn a_task_waits_for_permits_while_none_of_its_reads_has_one() {
     held.iter_mut().for_each(|read| assert!(read.now_or_never().is_none()));
     let watch = Arc::new(Recorded::default());
     let reports = || watch.0.lock().unwrap().clone();
-    let mut fetch = FetchOp::new(store).start_in(batch("mine", 4), TaskSlot::new(watch.clone(), 4, 2));
+    let mut fetch = FetchOp::new(store, None).start_in(batch("mine", 4), TaskSlot::new(watch.clone(), 4, 2));
     assert!((&mut fetch).now_or_never().is_none());
     assert_eq!(reports(), [true]);
     // One permit is freed, so one of the four reads starts; the task no longer waits for permits.
@@ -226,7 +216,7 @@ fn a_task_waits_for_permits_while_none_of_its_reads_has_one() {
     assert_eq!(reports(), [true, false]);
     // A permit that is granted immediately is not reported as a wait.
     let mut free =
-        FetchOp::new(gated.store(2)).start_in(batch("mine", 4), TaskSlot::new(watch.clone(), 4, 2));
+        FetchOp::new(gated.store(2), None).start_in(batch("mine", 4), TaskSlot::new(watch.clone(), 4, 2));
     while (&mut free).now_or_never().is_none() {
         gated.end_one().unwrap();
     }

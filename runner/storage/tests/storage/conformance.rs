@@ -55,7 +55,7 @@ async fn every_object_is_read_whole_and_in_parts(store: &dyn Store) {
         let key: Arc<str> = Arc::from(*key);
         let size = bytes.len() as u64;
         assert_eq!(store.get(key.clone()).await.unwrap(), *bytes, "{key}");
-        assert_eq!(store.size(key.clone()).await.unwrap(), size, "{key}");
+        assert_eq!(store.version(key.clone()).await.unwrap().size, size, "{key}");
         assert_eq!(store.get_range(key.clone(), None, 0..size).await.unwrap(), *bytes, "{key}");
     }
 }
@@ -79,7 +79,7 @@ async fn missing_objects_are_not_found(store: &dyn Store) {
         for error in [
             store.get(key.clone()).await.unwrap_err(),
             store.get_range(key.clone(), None, 0..1).await.unwrap_err(),
-            store.size(key.clone()).await.unwrap_err(),
+            store.version(key.clone()).await.unwrap_err(),
         ] {
             assert!(matches!(error, StoreError::NotFound { .. }), "{missing}: {error:?}");
         }
@@ -95,7 +95,7 @@ async fn invalid_keys_are_refused(store: &dyn Store) {
         for error in [
             store.get(key.clone()).await.unwrap_err(),
             store.get_range(key.clone(), None, 0..1).await.unwrap_err(),
-            store.size(key.clone()).await.unwrap_err(),
+            store.version(key.clone()).await.unwrap_err(),
             store.put(key.clone(), Bytes::new()).await.unwrap_err(),
             store.put_new(key.clone(), Bytes::new()).await.unwrap_err(),
         ] {
@@ -142,7 +142,7 @@ async fn written_objects_can_be_read(store: &dyn Store) {
         let key: Arc<str> = Arc::from(key);
         store.put(key.clone(), Bytes::from_static(bytes)).await.unwrap();
         assert_eq!(store.get(key.clone()).await.unwrap(), bytes, "{key}");
-        assert_eq!(store.size(key.clone()).await.unwrap(), bytes.len() as u64, "{key}");
+        assert_eq!(store.version(key.clone()).await.unwrap().size, bytes.len() as u64, "{key}");
         expected.push(key.to_string());
     }
     expected.sort();

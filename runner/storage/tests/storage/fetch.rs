@@ -34,7 +34,7 @@ fn faults(output: &Output) -> Vec<(Sample, FailureClass, String)> {
 #[tokio::test]
 async fn a_sample_keeps_its_fields_and_gets_its_bytes() {
     let (_folder, store) = folder_with(&[("a", b"one")]);
-    let output = FetchOp::new(store).start(Item::Sample(sample("a"))).await;
+    let output = FetchOp::new(store, None).start(Item::Sample(sample("a"))).await;
     assert!(matches!(&output.items, Items::One(Item::Sample(found)) if *found == fetched("a", b"one")));
     assert!(output.failed.is_empty() && output.op_time.is_some());
 }
@@ -57,7 +57,7 @@ async fn a_read_without_valid_credentials_ends_the_run_and_other_failures_do_not
         ["a", "b", "c"].iter().for_each(|key| server.put(key, "one"));
         server.inject(Fault::on("b", Trouble::Status(status, code)));
         let store = S3Store::new("data", settings(server.endpoint())).unwrap();
-        let op = FetchOp::new(BoundedStore::new(Arc::new(store), DEFAULT_READS));
+        let op = FetchOp::new(BoundedStore::new(Arc::new(store), DEFAULT_READS), None);
         let output = op.start(Item::Batch(vec![sample("a"), sample("b"), sample("c")])).await;
         assert!(matches!(&output.items, Items::One(Item::Batch(read)) if read.len() == 2), "{code}");
         let [(failed, FailureClass::Storage, message)] = &faults(&output)[..] else { panic!("{output:?}") };
@@ -81,7 +81,7 @@ async fn a_file_without_permissions_fails_its_sample_only() {
     if std::fs::File::open(folder.path().join("a")).is_ok() {
         return;
     }
-    let output = FetchOp::new(store).start(Item::Sample(sample("a"))).await;
+    let output = FetchOp::new(store, None).start(Item::Sample(sample("a"))).await;
     assert_eq!((output.fatal, output.failed.len()), (None, 1));
 }
 
@@ -96,7 +96,7 @@ async fn a_field_names_the_object_and_a_sample_without_it_fails_alone() {
     let text = |text: &str| Some(Value::Text(text.to_owned()));
     let batch =
         vec![named("1", text("b")), named("2", None), named("3", Some(Value::Int(3))), named("b", text("a"))];
-    let output = FetchOp::new(store).of(Some("path")).start(Item::Batch(batch.clone())).await;
+    let output = FetchOp::new(store, Some("path")).start(Item::Batch(batch.clone())).await;
     let Items::One(Item::Batch(found)) = &output.items else { panic!("{output:?}") };
     let bytes = |sample: &Sample| sample.field(BYTES_FIELD).cloned();
     assert_eq!(found.iter().map(|sample| &*sample.key).collect::<Vec<_>>(), ["1", "b"]);
@@ -117,7 +117,7 @@ async fn a_field_names_the_object_and_a_sample_without_it_fails_alone() {
 async fn a_missing_key_does_not_fail_the_other_samples() {
     let (_folder, store) = folder_with(&[("a", b"one"), ("b", b""), ("c", b"three")]);
     let batch = ["c", "missing", "a", "../a", "b", "a"].map(sample).to_vec();
-    let output = FetchOp::new(store).start(Item::Batch(batch)).await;
+    let output = FetchOp::new(store, None).start(Item::Batch(batch)).await;
     let expected =
         vec![fetched("c", b"three"), fetched("a", b"one"), fetched("b", b""), fetched("a", b"one")];
     assert!(matches!(&output.items, Items::One(Item::Batch(found)) if *found == expected), "{output:?}");
@@ -140,7 +140,7 @@ async fn a_missing_key_does_not_fail_the_other_samples() {
 #[tokio::test]
 async fn no_item_is_passed_on_if_all_samples_failed() {
     let (_folder, store) = folder_with(&[]);
-    let op = FetchOp::new(store);
+    let op = FetchOp::new(store, None);
     let output = op.start(Item::Batch(vec![sample("a"), sample("b")])).await;
     assert!(matches!(output.items, Items::None));
     assert_eq!(output.failed.len(), 2);
@@ -154,7 +154,7 @@ async fn all_samples_of_a_collated_batch_fail_and_none_is_lost() {
     let (_folder, store) = folder_with(&[]);
     let keys: Vec<Arc<str>> = vec![Arc::from("a"), Arc::from("b")];
     let batch = Collated { keys, origins: vec![Origin::default(); 2], fields: Vec::new() };
-    let output = FetchOp::new(store).start(Item::Collated(batch)).await;
+    let output = FetchOp::new(store, None).start(Item::Collated(batch)).await;
     assert_eq!(output.failed.len(), 2);
     assert!(output.failed.iter().all(|failed| failed.fault.class == FailureClass::Contract));
 }

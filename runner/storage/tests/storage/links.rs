@@ -10,8 +10,8 @@ use futures::TryStreamExt;
 use penstock_engine::notes::Notes;
 use penstock_engine::ports::Source;
 use penstock_storage::{
-    BoundedStore, DEFAULT_READS, FolderStore, Folders, Keys, ListSource, NEW_HIDDEN, NEW_LINKS, Store,
-    StoreError, Wanted,
+    BoundedStore, DEFAULT_READS, FolderStore, Folders, Keys, ListSource, MAX_INDEX_BYTES, NEW_HIDDEN,
+    NEW_LINKS, Store, StoreError, Wanted,
 };
 use penstock_types::left_out::LeftOutReason;
 use penstock_types::spec::{Links, Suffix};
@@ -26,7 +26,7 @@ const HASH: &str = "0123456789abcdef0123456789abcdef01234567";
 type Listed = (Vec<String>, BTreeMap<&'static str, (u64, Vec<String>)>);
 
 async fn listed_with(store: &FolderStore, prefix: &str, links: Links) -> Listed {
-    let pages: Vec<Keys> = store.list_linked(prefix, links).try_collect().await.unwrap();
+    let pages: Vec<Keys> = store.list_all(prefix, links).try_collect().await.unwrap();
     let mut left_out = BTreeMap::new();
     for omitted in pages.iter().flat_map(Keys::left_out) {
         let (count, first): &mut (u64, Vec<String>) = left_out.entry(omitted.reason.name()).or_default();
@@ -286,7 +286,7 @@ async fn files_under_two_keys_are_counted_if_both_are_taken() {
     symlink("../pool/c", root.join("a/pool")).unwrap();
     let store = bounded(open(root));
     let (wanted, notes) = of_links("", ".jpg", Links::All);
-    let keys: Vec<String> = wanted.list(&store, |_| {}).await.unwrap().iter().collect();
+    let keys: Vec<String> = wanted.list(MAX_INDEX_BYTES, &store, |_| {}).await.unwrap().iter().collect();
     let expected = [
         "a/0.jpg",
         "a/1.jpg",
@@ -308,10 +308,10 @@ async fn files_under_two_keys_are_counted_if_both_are_taken() {
     );
     assert_eq!(notes.rules(), [NEW_LINKS]);
     let (wanted, notes) = of_links("b/", ".jpg", Links::All);
-    assert_eq!(wanted.list(&store, |_| {}).await.unwrap().len(), 3);
+    assert_eq!(wanted.list(MAX_INDEX_BYTES, &store, |_| {}).await.unwrap().len(), 3);
     assert_eq!((notes.warnings("s").len(), notes.rules().len()), (0, 0));
     let (wanted, notes) = of_links("", ".jpg", Links::Files);
-    assert_eq!(wanted.list(&store, |_| {}).await.unwrap().len(), 6);
+    assert_eq!(wanted.list(MAX_INDEX_BYTES, &store, |_| {}).await.unwrap().len(), 6);
     assert_eq!(notes.rules().len(), 0);
 }
 
@@ -326,7 +326,7 @@ async fn a_listing_without_keys_names_the_links_or_hidden_folders_that_explain_i
     let store = bounded(open(&root));
     let fault = |wanted: Wanted| {
         let store = store.clone();
-        async move { wanted.list(&store, |_| {}).await.unwrap_err().to_string() }
+        async move { wanted.list(MAX_INDEX_BYTES, &store, |_| {}).await.unwrap_err().to_string() }
     };
     let expected = "store `d` gives no object whose key starts with `t-`: 1 link leads out of the folder: `t-0.parquet`; \
                     `--store-links DIR`, in Python `links`, lets it";
@@ -363,7 +363,7 @@ async fn hidden_folders_behind_the_prefix_are_left_out_and_matching_files_are_co
     let list = |prefix: &str, hidden| {
         let wanted = Wanted { hidden, notes: notes.clone(), ..wanted(prefix, ".jpg") };
         let store = store.clone();
-        async move { wanted.list(&store, |_| {}).await.unwrap().iter().collect::<Vec<_>>() }
+        async move { wanted.list(MAX_INDEX_BYTES, &store, |_| {}).await.unwrap().iter().collect::<Vec<_>>() }
     };
     assert_eq!(list("t/", false).await, ["t/a/.x.jpg", "t/a/3.jpg"]);
     let left_out = notes.left_out();
@@ -390,7 +390,7 @@ async fn several_endings_are_taken_without_case_and_others_are_counted_by_ending
         let (store, notes) = (store.clone(), Notes::default());
         async move {
             let wanted = Wanted { suffix, notes: notes.clone(), ..wanted("x/", "") };
-            let keys = wanted.list(&store, |_| {}).await.unwrap().len();
+            let keys = wanted.list(MAX_INDEX_BYTES, &store, |_| {}).await.unwrap().len();
             (keys, notes.left_out()[0].in_words())
         }
     };
@@ -408,7 +408,7 @@ async fn a_complete_listing_in_order_has_the_digest_of_its_keys() {
     let folder = tempfile::tempdir().unwrap();
     (0..40).for_each(|number| put(folder.path(), &format!("{number:02}"), b""));
     let store = bounded(open(folder.path()));
-    let digest = wanted("", "").list(&store, |_| {}).await.unwrap().digest();
+    let digest = wanted("", "").list(MAX_INDEX_BYTES, &store, |_| {}).await.unwrap().digest();
     let mut source = ListSource::new(store.clone(), wanted("", ""), TraversalSettings::IN_ORDER);
     assert_eq!(source.data().digest, None);
     while source.next().await.unwrap().is_some() {}

@@ -7,13 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
-use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use penstock_engine::item::Origin;
 use penstock_engine::ports::{Produced, Source};
 use penstock_storage::{
-    BoundedStore, DEFAULT_READS, IfThere, Keys, ListSource, MemoryStore, Store, StoreError, Version,
+    BoundedStore, DEFAULT_READS, IfThere, KeyPages, ListSource, MemoryStore, Store, StoreFuture, Version,
 };
 use penstock_types::traversal::{Shard, TraversalSettings, Uneven};
 use proptest::prelude::*;
@@ -110,7 +108,7 @@ impl Store for Paged {
         self.store.describe()
     }
 
-    fn list(&self, prefix: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+    fn list(&self, prefix: &str) -> KeyPages {
         let (pages, hangs) = (self.pages.clone(), self.hangs);
         let counted = self.store.list(prefix).then(move |page| {
             let number = pages.fetch_add(1, Ordering::Relaxed);
@@ -124,29 +122,19 @@ impl Store for Paged {
         counted.boxed()
     }
 
-    fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+    fn get(&self, key: Arc<str>) -> StoreFuture<Bytes> {
         self.store.get(key)
     }
 
-    fn get_range(
-        &self,
-        key: Arc<str>,
-        of: Option<Version>,
-        range: Range<u64>,
-    ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+    fn get_range(&self, key: Arc<str>, of: Option<Version>, range: Range<u64>) -> StoreFuture<Bytes> {
         self.store.get_range(key, of, range)
     }
 
-    fn version(&self, key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>> {
+    fn version(&self, key: Arc<str>) -> StoreFuture<Version> {
         self.store.version(key)
     }
 
-    fn write(
-        &self,
-        key: Arc<str>,
-        bytes: Bytes,
-        if_there: IfThere,
-    ) -> BoxFuture<'static, Result<bool, StoreError>> {
+    fn write(&self, key: Arc<str>, bytes: Bytes, if_there: IfThere) -> StoreFuture<bool> {
         self.store.write(key, bytes, if_there)
     }
 }

@@ -44,7 +44,7 @@ async fn synthetic_objects_have_the_given_sizes_and_different_bytes() {
     assert!(objects.iter().zip(read_again).all(|(object, again)| *object == again.unwrap()));
     let sizes: Vec<usize> = objects[1_499..].iter().map(Bytes::len).collect();
     assert_eq!(sizes, [100_000, 8, 8, 0]);
-    assert_eq!(store.size(keys[1_500].clone()).await.unwrap(), 8);
+    assert_eq!(store.version(keys[1_500].clone()).await.unwrap().size, 8);
 }
 
 #[tokio::test]

@@ -110,7 +110,7 @@ async fn a_listing_of_several_pages_is_complete_and_sorted_and_contains_objects_
     let store = store(&server);
     assert!(listed(&store, "").await.into_iter().eq(expected));
     assert_eq!(server.seen().len(), 3);
-    for pages in [store.list(""), store.list_all("")] {
+    for pages in [store.list(""), store.list_all("", Links::All)] {
         let pages: Vec<Keys> = pages.try_collect().await.unwrap();
         let left_out: Vec<&str> = pages
             .iter()
@@ -142,7 +142,7 @@ proptest! {
     ) {
         let server = Server::start(Settings { page, modes: vec![Mode::Listing(order)], ..Settings::default() }).unwrap();
         keys.iter().for_each(|key| server.put(key, "x"));
-        let listing = async { store(&server).list_all(&prefix).try_collect::<Vec<Keys>>().await.unwrap() };
+        let listing = async { store(&server).list_all(&prefix, Links::All).try_collect::<Vec<Keys>>().await.unwrap() };
         let pages = Runtime::new().unwrap().block_on(listing);
         let listed: Vec<&str> = pages.iter().flat_map(Keys::iter).collect();
         let expected: Vec<&String> = keys.iter().filter(|key| key.starts_with(&prefix)).collect();
@@ -156,7 +156,7 @@ async fn folders_are_listed_at_the_same_time_in_few_requests() {
     for (folder, file) in (0..300).flat_map(|folder| (0..20).map(move |file| (folder, file))) {
         server.put(&format!("images/train/{folder:03}/{file:02}"), "");
     }
-    let mut pages = store(&server).list_all("images/");
+    let mut pages = store(&server).list_all("images/", Links::All);
     let mut keys = 0;
     for _ in 0..20 {
         keys += pages.try_next().await.unwrap().unwrap().len();

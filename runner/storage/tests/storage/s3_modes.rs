@@ -9,6 +9,7 @@ use futures::TryStreamExt;
 use futures::future::try_join_all;
 use penstock_s3_server::{Fault, Mode, Order, Server, Settings, Trouble, signed_region};
 use penstock_storage::{Keys, S3Credentials, S3Settings, S3Store, Store};
+use penstock_types::spec::Links;
 use tempfile::TempDir;
 
 use crate::s3::settings;
@@ -22,7 +23,7 @@ fn store(settings: S3Settings) -> S3Store {
 }
 
 async fn listed(store: &S3Store) -> Vec<String> {
-    let pages: Vec<Keys> = store.list_all("").try_collect().await.unwrap();
+    let pages: Vec<Keys> = store.list_all("", Links::All).try_collect().await.unwrap();
     pages.iter().flat_map(Keys::iter).map(str::to_owned).collect()
 }
 
@@ -52,7 +53,7 @@ async fn every_kind_of_request_goes_on_with_renewed_credentials() {
     }
     for key in &keys[..60] {
         assert_eq!(store.get_range(key.clone(), None, 1..3).await.unwrap(), key.as_bytes()[1..3]);
-        assert_eq!(store.size(key.clone()).await.unwrap(), key.len() as u64);
+        assert_eq!(store.version(key.clone()).await.unwrap().size, key.len() as u64);
         store.put(format!("new/{key}").into(), Bytes::from_static(b"new")).await.unwrap();
     }
     // Each of some 20 replacements costs each of the ten readers one request at most.
@@ -217,7 +218,7 @@ async fn keys_are_listed_in_byte_order_whatever_the_order_of_the_service() {
         let store = store(settings(server.endpoint()));
         for _ in 0..2 {
             let before = server.seen().len();
-            let pages: Vec<Keys> = store.list_all("").try_collect().await.unwrap();
+            let pages: Vec<Keys> = store.list_all("", Links::All).try_collect().await.unwrap();
             let left_out: Vec<u64> =
                 pages.iter().flat_map(Keys::left_out).map(|left_out| left_out.count).collect();
             assert_eq!(left_out.iter().sum::<u64>(), 1, "{order:?} {page}");
@@ -228,7 +229,8 @@ async fn keys_are_listed_in_byte_order_whatever_the_order_of_the_service() {
     }
     // The first page is in use before the second one shows the order.
     let server = of(Order::PagesReversed, 500);
-    let late: Result<Vec<Keys>, _> = store(settings(server.endpoint())).list_all("").try_collect().await;
+    let late: Result<Vec<Keys>, _> =
+        store(settings(server.endpoint())).list_all("", Links::All).try_collect().await;
     assert_eq!(
         late.unwrap_err().with_causes(),
         "listing all keys of store `data` failed: the service does not list keys in byte order, as S3 does, which showed after some of \
@@ -237,7 +239,8 @@ async fn keys_are_listed_in_byte_order_whatever_the_order_of_the_service() {
     let told = store(S3Settings { is_unsorted: true, ..settings(server.endpoint()) });
     assert_eq!(listed(&told).await, names(3000));
     let server = of(Order::Endless, 500);
-    let endless: Result<Vec<Keys>, _> = store(settings(server.endpoint())).list_all("").try_collect().await;
+    let endless: Result<Vec<Keys>, _> =
+        store(settings(server.endpoint())).list_all("", Links::All).try_collect().await;
     let endless = endless.unwrap_err().with_causes();
     assert!(endless.ends_with("the service has returned the same continuation token twice"), "{endless}");
     assert!(server.seen().len() < 40, "{} requests", server.seen().len());
@@ -281,7 +284,7 @@ async fn keys_that_change_while_folders_are_listed_are_no_disorder() {
     let names: Vec<String> = (0..2_000).map(|number| format!("{:03}/{number:04}", number / 20)).collect();
     names.iter().for_each(|key| server.put(key, "x"));
     let store = store(settings(server.endpoint()));
-    let mut pages = store.list_all("");
+    let mut pages = store.list_all("", Links::All);
     let mut found = Vec::new();
     let mut changed = 0;
     while let Some(page) = pages.try_next().await.unwrap() {
@@ -369,10 +372,10 @@ async fn keys_with_empty_segments_and_any_characters_are_listed_and_read() {
         for key in keys {
             let key: Arc<str> = Arc::from(key);
             assert_eq!(store.get(key.clone()).await.unwrap(), key.as_bytes(), "{key:?}");
-            assert_eq!(store.size(key.clone()).await.unwrap(), key.len() as u64);
+            assert_eq!(store.version(key.clone()).await.unwrap().size, key.len() as u64);
             assert_eq!(store.get_range(key.clone(), None, 0..1).await.unwrap(), key.as_bytes()[..1]);
         }
-        let pages: Vec<Keys> = store.list_all("a//").try_collect().await.unwrap();
+        let pages: Vec<Keys> = store.list_all("a//", Links::All).try_collect().await.unwrap();
         assert_eq!(pages.iter().flat_map(Keys::iter).collect::<Vec<_>>(), ["a//b"]);
     }
 }

@@ -4,10 +4,9 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 
 use futures::FutureExt;
-use futures::future::BoxFuture;
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::{self, StreamExt};
 use penstock_engine::item::{Collated, Column, Origin, Stacked};
-use penstock_storage::{BoundedStore, IfThere, Keys, Store, Version};
+use penstock_storage::{BoundedStore, IfThere, KeyPages, Store, StoreFuture, Version};
 use penstock_types::plan::FilesPlan;
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
@@ -38,29 +37,24 @@ impl Store for Entry {
         "memory".to_owned()
     }
 
-    fn list(&self, _: &str) -> BoxStream<'static, Result<Keys, StoreError>> {
+    fn list(&self, _: &str) -> KeyPages {
         stream::empty().boxed()
     }
 
-    fn get(&self, key: Arc<str>) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+    fn get(&self, key: Arc<str>) -> StoreFuture<Bytes> {
         let store = self.0.name.clone();
         std::future::ready(Err(StoreError::NotFound { store, key })).boxed()
     }
 
-    fn get_range(
-        &self,
-        key: Arc<str>,
-        _: Option<Version>,
-        _: Range<u64>,
-    ) -> BoxFuture<'static, Result<Bytes, StoreError>> {
+    fn get_range(&self, key: Arc<str>, _: Option<Version>, _: Range<u64>) -> StoreFuture<Bytes> {
         self.get(key)
     }
 
-    fn version(&self, key: Arc<str>) -> BoxFuture<'static, Result<Version, StoreError>> {
+    fn version(&self, key: Arc<str>) -> StoreFuture<Version> {
         self.get(key).map(|read| read.map(|_| Version { size: 0, tag: None })).boxed()
     }
 
-    fn write(&self, key: Arc<str>, _: Bytes, _: IfThere) -> BoxFuture<'static, Result<bool, StoreError>> {
+    fn write(&self, key: Arc<str>, _: Bytes, _: IfThere) -> StoreFuture<bool> {
         let this = self.0.clone();
         async move {
             if key.ends_with(".json") {
