@@ -281,12 +281,6 @@ fn key(folder: &Folder) -> io::Result<[u8; KEY_BYTES]> {
     }
 }
 
-impl std::fmt::Debug for Cache {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Cache").field("folder", &self.folder).finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 #[path = "cache/tests.rs"]
 mod tests;

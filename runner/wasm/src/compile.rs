@@ -17,8 +17,7 @@ use penstock_types::config::CompileBounds;
 use penstock_types::text::printable;
 use wasmtime::Engine;
 
-use crate::component::ModuleKind;
-use crate::component::encode;
+use crate::component::{ModuleKind, component};
 use crate::error::ModuleError;
 
 pub use worker::compile_on_request;
@@ -103,15 +102,8 @@ impl Compiler {
     ) -> Result<Vec<u8>, ModuleError> {
         match self {
             Self::InProcess => apart(|| {
-                let component;
-                let binary = match kind {
-                    ModuleKind::Component => bytes,
-                    ModuleKind::Core => {
-                        component = encode(bytes)?;
-                        &component
-                    }
-                };
-                engine.precompile_component(binary).map_err(|error| refused(&format!("{error:#}")))
+                let component = component(kind, bytes)?;
+                engine.precompile_component(&component).map_err(|error| refused(&format!("{error:#}")))
             })?,
             Self::Child(process) => process::compile(process, Some(engine_digest), bytes, kind),
         }
@@ -122,7 +114,7 @@ impl Compiler {
     pub(crate) fn look(&self, bytes: &[u8], kind: ModuleKind) -> Result<(), ModuleError> {
         match (self, kind) {
             (_, ModuleKind::Component) => Ok(()),
-            (Self::InProcess, ModuleKind::Core) => apart(|| encode(bytes))?.map(drop),
+            (Self::InProcess, ModuleKind::Core) => apart(|| component(kind, bytes).map(drop))?,
             (Self::Child(process), ModuleKind::Core) => {
                 process::compile(process, None, bytes, kind).map(drop)
             }

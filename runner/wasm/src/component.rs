@@ -1,5 +1,6 @@
 //! Outline of uploaded bytes: a component, or a core module with the types of wit-bindgen, which the host turns into a component.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use penstock_types::manifest::{MANIFEST_SECTION, MAX_COUNTERS, Manifest};
@@ -70,8 +71,16 @@ pub(crate) fn hex(digest: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Encodes a core module with WIT types as a component; one that imports preview1 contains the functions of [`preview1`].
-pub(crate) fn encode(core: &[u8]) -> Result<Vec<u8>, ModuleError> {
+/// The component of an upload. A core module with WIT types is encoded as one, which contains the functions of [`preview1`] if it
+/// imports them.
+pub(crate) fn component(kind: ModuleKind, upload: &[u8]) -> Result<Cow<'_, [u8]>, ModuleError> {
+    match kind {
+        ModuleKind::Component => Ok(upload.into()),
+        ModuleKind::Core => encode(upload).map(Cow::Owned),
+    }
+}
+
+fn encode(core: &[u8]) -> Result<Vec<u8>, ModuleError> {
     let imports_preview1 = walk(core)?.imports.contains(preview1::NAME);
     wit_component::ComponentEncoder::default()
         .validate(true)

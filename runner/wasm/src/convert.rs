@@ -261,7 +261,6 @@ impl Converter {
         Ok(children)
     }
 
-    /// Creates the template for the children of a sample.
     pub(crate) fn template(&self, parent: Sample) -> Template {
         let named = || parent.fields.iter().map(|field| &field.name).enumerate();
         let carried = named().filter(|(_, name)| !self.is_wanted(name)).map(|(place, _)| place).collect();
@@ -339,7 +338,6 @@ fn work_of(item: &ItemResult) -> u64 {
     1 + item.fields.len() as u64
 }
 
-/// Origin of child `number` of a sample.
 pub(crate) fn child_of(parent: Origin, number: u64) -> Origin {
     Origin { path: child_path(parent.path, number), ..parent }
 }
@@ -358,11 +356,6 @@ pub(crate) fn broken(reason: impl Into<Arc<str>>) -> Fault {
     Fault::new(FailureClass::Contract, reason)
 }
 
-/// Returns the fault with a prefix before its message.
-pub(crate) fn at(place: &str, fault: &Fault) -> Fault {
-    Fault::new(fault.class, format!("{place}{}", fault.message))
-}
-
 fn check_fields(fields: &[wit::FieldResult]) -> Result<(), Fault> {
     if fields.len() > MAX_FIELDS {
         return Err(broken(format!(
@@ -373,8 +366,9 @@ fn check_fields(fields: &[wit::FieldResult]) -> Result<(), Fault> {
     for field in fields {
         check_length("field name", &field.name, MAX_NAME_BYTES)?;
         if let wit::ValueResult::Tensor(tensor) = &field.value {
-            let place = || format!("field `{}`: ", printable(&field.name, SHOWN_NAME));
-            check_tensor(tensor).map_err(|fault| at(&place(), &fault))?;
+            check_tensor(tensor).map_err(|fault| {
+                broken(format!("field `{}`: {}", printable(&field.name, SHOWN_NAME), fault.message))
+            })?;
         }
     }
     match twice(fields) {
@@ -406,32 +400,25 @@ fn twice(fields: &[wit::FieldResult]) -> Option<&str> {
 }
 
 fn check_tensor(tensor: &wit::TensorResult) -> Result<(), Fault> {
-    if tensor.shape.len() > MAX_RANK {
-        return Err(broken(format!(
-            "a tensor with {} dimensions, but the limit is {MAX_RANK}",
-            tensor.shape.len()
-        )));
+    let rank = tensor.shape.len();
+    if rank > MAX_RANK {
+        return Err(broken(format!("a tensor with {rank} dimensions, but the limit is {MAX_RANK}")));
     }
     let dtype = dtype(tensor.dtype);
     // Sizes of 0 count as 1, because a consumer may multiply the other sizes even if the tensor has no elements.
     let sizes = tensor.shape.iter().map(|size| u64::from(*size).max(1));
     let product = sizes.fold(dtype.size() as u64, u64::saturating_mul);
     if product > MAX_SHAPE_BYTES {
-        return Err(broken(format!(
-            "a tensor of shape {:?} is larger than the limit of 4 TiB",
-            tensor.shape
-        )));
+        let shape = &tensor.shape;
+        return Err(broken(format!("a tensor of shape {shape:?} is larger than the limit of 4 TiB")));
     }
     let needed = if tensor.shape.contains(&0) { 0 } else { product };
     let found = tensor.data.len() as u64;
     if needed == found {
         return Ok(());
     }
-    Err(broken(format!(
-        "a {} tensor of shape {:?} has {needed} bytes, but {found} were returned",
-        dtype.name(),
-        tensor.shape
-    )))
+    let (dtype, shape) = (dtype.name(), &tensor.shape);
+    Err(broken(format!("a {dtype} tensor of shape {shape:?} has {needed} bytes, but {found} were returned")))
 }
 
 fn size(value: &wit::ValueResult) -> u64 {

@@ -14,7 +14,7 @@ use wasmtime::Store;
 use crate::bindings::Stage;
 use crate::bindings::exports::penstock::stage::transform::{ItemParam, ItemResult, Outcome};
 use crate::bindings::saving::Saving;
-use crate::convert::{at, broken};
+use crate::convert::broken;
 use crate::counters::Counters;
 use crate::limits::{
     Allowed, CallClock, INIT_FACTOR, MAX_CALL_OUTPUT_BYTES, MAX_FINISH_FACTOR, MAX_REASON_BYTES,
@@ -63,7 +63,7 @@ pub(crate) struct Instance {
 impl Instance {
     /// Creates an instance and runs its `init`.
     pub(crate) fn start(parts: &StageParts, stop: Arc<AtomicBool>) -> Result<Self, CallEnd> {
-        let module = parts.module.parts();
+        let module = &*parts.module.0;
         let sandbox = &*module.sandbox.0;
         let init = parts.deadline.saturating_mul(INIT_FACTOR).max(MIN_INIT);
         let allowed = Allowed { per_sample: init, samples: 0 };
@@ -94,7 +94,7 @@ impl Instance {
         };
         let (stage, saving) = made.map_err(|error| {
             let facts = CallFacts { panic: store.data().host.panic(), instances, output_limit };
-            within("could not start", CallEnd::of(&error, &facts))
+            CallEnd::of(&error, &facts).at("could not start: ")
         })?;
         let mut this = Self {
             store,
@@ -113,7 +113,7 @@ impl Instance {
                 FailureClass::Bug,
                 format!("`init` refused: {}", printable(&reason, MAX_REASON_BYTES)),
             ))),
-            Err(error) => Err(within("`init` failed", this.end(&error))),
+            Err(error) => Err(this.end(&error).at("`init` failed: ")),
         }
     }
 
@@ -136,7 +136,7 @@ impl Instance {
         self.begin(1);
         let Some(saving) = &self.saving else { return Ok(Vec::new()) };
         let answer = saving.penstock_stage_state().call_save(&mut self.store);
-        let state = answer.map_err(|error| within("`save` failed", self.end(&error)))?;
+        let state = answer.map_err(|error| self.end(&error).at("`save` failed: "))?;
         if state.len() > MAX_STATE_BYTES {
             let (found, limit) = (state.len(), MAX_STATE_BYTES);
             return Err(broken(format!("`save` returned {found} bytes, but the limit is {limit}")).into());
@@ -157,7 +157,7 @@ impl Instance {
                     printable(&reason, MAX_REASON_BYTES)
                 ),
             ))),
-            Err(error) => Err(within("`load` failed", self.end(&error))),
+            Err(error) => Err(self.end(&error).at("`load` failed: ")),
         }
     }
 
@@ -174,7 +174,6 @@ impl Instance {
         }
     }
 
-    /// Clock of the current call.
     pub(crate) fn clock(&mut self) -> &mut CallClock {
         &mut self.store.data_mut().clock
     }
@@ -194,12 +193,4 @@ fn output_limit(output_bytes: u64, samples: u32) -> u64 {
 /// Fuel of the store for this output limit: one unit for every byte that is copied out of the guest.
 fn fuel(output_limit: u64) -> usize {
     usize::try_from(output_limit).unwrap_or(usize::MAX)
-}
-
-/// Prefixes the message of a fault with the phase in which it occurred.
-fn within(when: &str, end: CallEnd) -> CallEnd {
-    match end {
-        CallEnd::Stopped => CallEnd::Stopped,
-        CallEnd::Fault(fault) => CallEnd::Fault(at(&format!("{when}: "), &fault)),
-    }
 }

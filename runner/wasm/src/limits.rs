@@ -170,7 +170,6 @@ impl ResourceLimiter for MemoryLimit {
 #[derive(Debug)]
 pub(crate) struct CallClock {
     stop: Arc<AtomicBool>,
-    /// Number of the current call.
     call: u64,
     /// Number of the call for which `start` was read.
     timed_call: u64,

@@ -1,10 +1,11 @@
 //! Log lines of guests, escaped and limited in length, rate and number.
 
 use std::collections::VecDeque;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use penstock_engine::lock::locked;
 use penstock_types::text::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -94,7 +95,7 @@ impl LogSink {
 
     /// Returns the lines from this number on that are still kept.
     pub(crate) fn since(&self, number: u64) -> LogLines {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = locked(&self.kept);
         let first = kept.next - kept.lines.len() as u64;
         let skipped = usize::try_from(number.saturating_sub(first)).unwrap_or(usize::MAX);
         LogLines {
@@ -104,7 +105,7 @@ impl LogSink {
     }
 
     fn keep(&self, level: LogLevel, message: &str, now: Duration) -> bool {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = locked(&self.kept);
         if kept.second != now.as_secs() {
             kept.second = now.as_secs();
             kept.bytes_this_second = 0;

@@ -15,7 +15,7 @@ use crate::sandbox::Sandbox;
 
 /// A stage module, checked and compiled. Cheap to clone; keeps the sandbox alive.
 #[derive(Clone)]
-pub struct Module(Arc<ModuleParts>);
+pub struct Module(pub(crate) Arc<ModuleParts>);
 
 /// Properties of a module that are known without running it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -64,14 +64,6 @@ pub(crate) struct ModuleParts {
 }
 
 impl Module {
-    pub(crate) fn new(parts: ModuleParts) -> Self {
-        Self(Arc::new(parts))
-    }
-
-    pub(crate) fn parts(&self) -> &ModuleParts {
-        &self.0
-    }
-
     /// `sha256:` and the hexadecimal digest of the uploaded bytes.
     pub fn digest(&self) -> &str {
         &self.0.digest

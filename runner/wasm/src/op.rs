@@ -10,7 +10,7 @@ use penstock_types::run::FailureClass;
 use penstock_types::text::printable;
 
 use crate::bindings::exports::penstock::stage::transform::{ItemResult, Outcome};
-use crate::convert::{Converter, Turned, at, broken, child_of, failed};
+use crate::convert::{Converter, Turned, broken, child_of, failed};
 use crate::error::mib;
 use crate::held::HeldSamples;
 use crate::instance::{Instance, StageParts};
@@ -153,9 +153,8 @@ impl GuestOp {
         let mut copied = 0_u64;
         for (outcome, sample) in outcomes.iter().zip(batch) {
             let bytes = self.converter.check(outcome, sample, clock).map_err(|end| match end {
-                CallEnd::Fault(fault) if fault.class == FailureClass::Contract => {
-                    let key = printable(&sample.key, SHOWN_KEY);
-                    CallEnd::Fault(at(&format!("sample `{key}` of the batch: "), &fault))
+                CallEnd::Fault(Fault { class: FailureClass::Contract, .. }) => {
+                    end.at(&format!("sample `{}` of the batch: ", printable(&sample.key, SHOWN_KEY)))
                 }
                 end => end,
             })?;
@@ -421,10 +420,8 @@ impl ThreadOp for GuestOp {
         let checked = items
             .iter()
             .try_for_each(|item| self.converter.check_items(std::slice::from_ref(item), None, clock));
-        match checked {
-            Err(CallEnd::Fault(fault)) => return self.failed_finish(at("`finish` ", &fault).into()),
-            Err(CallEnd::Stopped) => return self.failed_finish(CallEnd::Stopped),
-            Ok(()) => {}
+        if let Err(end) = checked {
+            return self.failed_finish(end.at("`finish` "));
         }
         let mut samples = Vec::with_capacity(items.len());
         for (item, number) in items.into_iter().zip(0_u64..) {

@@ -141,7 +141,7 @@ impl Sandbox {
         let instance = self.0.linker.instantiate_pre(&component).map_err(misfit)?;
         let saving = exports_state(&outline.exports).then(|| SavingPre::new(instance.clone()));
         let (pre, saving) = (StagePre::new(instance).map_err(misfit)?, saving.transpose().map_err(misfit)?);
-        Ok(Module::new(ModuleParts {
+        Ok(Module(Arc::new(ModuleParts {
             sandbox: self.clone(),
             pre,
             saving,
@@ -150,7 +150,7 @@ impl Sandbox {
             outline,
             _image: image,
             compilation: if is_ours { compilation } else { Compilation::Shared },
-        }))
+        })))
     }
 
     /// Returns true if the cache has code for the module with this digest; if the entry is valid, [`Self::load`] compiles
@@ -300,6 +300,6 @@ pub(crate) fn code_config() -> Config {
 
 impl std::fmt::Debug for SandboxCore {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("SandboxCore").field("cache", &self.cache).finish_non_exhaustive()
+        formatter.debug_struct("SandboxCore").finish_non_exhaustive()
     }
 }

@@ -4,6 +4,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use penstock_engine::lock::locked;
 use wasmtime::Engine;
 
 use crate::limits::monotonic;
@@ -78,8 +79,7 @@ impl Shared {
     /// Changes the state. Wakes the ticker only when it must start or stop ticking; guests that start and end in between do not
     /// wake it.
     fn change(&self, change: impl FnOnce(&mut State)) {
-        // A poisoned lock is ignored: the counts stay valid even if a thread panicked while holding the lock.
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = locked(&self.state);
         let was_idle = state.guests == 0;
         change(&mut state);
         if state.closed || (was_idle && state.guests > 0) {
@@ -89,7 +89,7 @@ impl Shared {
 
     fn run(&self, tick: impl Fn()) {
         let mut beat = Beat::default();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = locked(&self.state);
         while !state.closed {
             state = if state.guests == 0 {
                 beat = Beat::default();

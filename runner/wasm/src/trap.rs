@@ -61,6 +61,14 @@ impl From<Kill> for CallEnd {
 }
 
 impl CallEnd {
+    /// Prefixes the message of a fault with the place where it occurred.
+    pub(crate) fn at(self, place: &str) -> Self {
+        match self {
+            Self::Stopped => Self::Stopped,
+            Self::Fault(fault) => Self::Fault(Fault::new(fault.class, format!("{place}{}", fault.message))),
+        }
+    }
+
     /// Translates the engine's error of a failed call.
     pub(crate) fn of(error: &wasmtime::Error, call: &CallFacts<'_>) -> Self {
         if let Some(kill) = error.downcast_ref::<Kill>() {

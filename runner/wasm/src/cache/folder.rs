@@ -230,9 +230,3 @@ fn check(found: &Stat, limit: u64) -> Result<(), Unusable> {
     }
     Ok(())
 }
-
-impl fmt::Debug for Folder {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.path.fmt(formatter)
-    }
-}

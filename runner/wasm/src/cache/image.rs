@@ -3,7 +3,9 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
+
+use penstock_engine::lock::locked;
 
 use super::folder::{Identity, Unusable};
 use super::{KEY_BYTES, SIGNATURE_BYTES};
@@ -49,13 +51,13 @@ static HELD: Mutex<Vec<Held>> = Mutex::new(Vec::new());
 
 /// Returns the image of this file, if it was verified with this key and is still held.
 pub(super) fn held(file: Identity, key: &[u8; 32]) -> Option<Arc<Image>> {
-    let held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    let held = locked(&HELD);
     held.iter().find(|held| held.file == file && held.key == *key).and_then(|held| held.image.upgrade())
 }
 
 /// Shares a verified image with later loads of this file, for as long as it is held.
 pub(super) fn share(file: Identity, key: [u8; 32], image: &Arc<Image>) {
-    let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut held = locked(&HELD);
     held.retain(|held| held.image.strong_count() > 0);
     held.push(Held { file, key, image: Arc::downgrade(image) });
 }

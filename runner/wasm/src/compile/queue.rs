@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 
+use penstock_engine::lock::locked;
+
 /// Semaphore that blocks threads.
 #[derive(Debug)]
 pub(crate) struct CompilePermits {
@@ -20,8 +22,7 @@ impl CompilePermits {
     }
 
     pub(crate) fn take(&self) -> CompilePermit<'_> {
-        // A poisoned lock is ignored: the count stays valid even if a thread panicked while holding the lock.
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = locked(&self.free);
         let mut free = self.freed.wait_while(free, |free| *free == 0).unwrap_or_else(PoisonError::into_inner);
         *free -= 1;
         CompilePermit(self)
@@ -30,7 +31,7 @@ impl CompilePermits {
 
 impl Drop for CompilePermit<'_> {
     fn drop(&mut self) {
-        *self.0.free.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        *locked(&self.0.free) += 1;
         self.0.freed.notify_one();
     }
 }
@@ -46,7 +47,7 @@ impl<T: Clone> Sharing<T> {
 
     /// Returns the result of `work`, and true if this call executed it. The result is not kept for later calls.
     pub(crate) fn work(&self, digest: &[u8; 32], work: impl FnOnce() -> T) -> (T, bool) {
-        let shared = self.map().entry(*digest).or_default().clone();
+        let shared = locked(&self.0).entry(*digest).or_default().clone();
         let mut is_ours = false;
         let given = shared
             .get_or_init(|| {
@@ -55,13 +56,9 @@ impl<T: Clone> Sharing<T> {
             })
             .clone();
         if is_ours {
-            self.map().remove(digest);
+            locked(&self.0).remove(digest);
         }
         (given, is_ours)
-    }
-
-    fn map(&self) -> std::sync::MutexGuard<'_, HashMap<[u8; 32], Arc<OnceLock<T>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -103,7 +100,7 @@ mod tests {
                     started.wait();
                     // The other caller waits for the same cell once the cell has three holders: the map, this caller and the
                     // other caller.
-                    while Arc::strong_count(&sharing.map()[&[1; 32]]) < 3 {
+                    while Arc::strong_count(&locked(&sharing.0)[&[1; 32]]) < 3 {
                         std::thread::yield_now();
                     }
                     work()
@@ -114,6 +111,6 @@ mod tests {
             assert_eq!((first.join().unwrap(), second), ((1, true), (1, false)));
         });
         assert_eq!(sharing.work(&[1; 32], work), (2, true));
-        assert!(sharing.map().is_empty());
+        assert!(locked(&sharing.0).is_empty());
     }
 }

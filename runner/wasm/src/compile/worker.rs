@@ -1,5 +1,6 @@
 //! The compiling process: reads one request and writes one result.
 
+use std::borrow::Cow;
 use std::io::{self, ErrorKind, Read, Write};
 use std::process::ExitCode;
 
@@ -12,7 +13,7 @@ use wasmtime::Engine;
 use super::confine::allow_computing_only;
 use super::frame::{CompileAnswer, Request, read_bytes, read_document, write_bytes, write_document};
 use super::{Apart, apart};
-use crate::component::{ModuleKind, encode, hex};
+use crate::component::{ModuleKind, component, hex};
 use crate::error::ModuleError;
 use crate::sandbox::{code_config, digest_of_engine};
 
@@ -56,16 +57,12 @@ fn compiled(request: &Request, module: &[u8]) -> Result<Vec<u8>, CompileAnswer> 
     }
     answered(|| {
         let component = made_component(request.kind, module)?;
-        engine.precompile_component(component.as_deref().unwrap_or(module)).map_err(|error| answer_of(&error))
+        engine.precompile_component(&component).map_err(|error| answer_of(&error))
     })
 }
 
-fn made_component(kind: ModuleKind, module: &[u8]) -> Result<Option<Vec<u8>>, CompileAnswer> {
-    let encoded = match kind {
-        ModuleKind::Component => return Ok(None),
-        ModuleKind::Core => encode(module),
-    };
-    encoded.map(Some).map_err(|error| match error {
+fn made_component(kind: ModuleKind, module: &[u8]) -> Result<Cow<'_, [u8]>, CompileAnswer> {
+    component(kind, module).map_err(|error| match error {
         ModuleError::Invalid { reason } => CompileAnswer::Invalid(reason),
         other => refused(&other.to_string()),
     })
