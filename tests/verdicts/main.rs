@@ -10,7 +10,7 @@ mod pipeline;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use penstock_pipeline::predict::{Baseline, Machine, PredictReport, predict_plan};
+use penstock_pipeline::predict::{Baseline, Machine, PredictError, PredictReport, predict_plan};
 use penstock_tests::Figures;
 use penstock_types::verdict::Advice;
 use serde_json::Value;
@@ -27,7 +27,7 @@ fn simulated(pipeline: &Pipeline, document: &Value, samples: u64) -> PredictRepo
     let plan = pipeline.plan(document, samples);
     let machine = Machine { threads: plan.threads.unwrap(), cores: pipeline.cores, foreign_cores: Some(0.0) };
     // The rate of the recorded run does not matter.
-    let baseline = Baseline::new(pipeline.recording(&plan), Err(String::new()), pipeline.cores);
+    let baseline = Baseline::new(pipeline.recording(&plan), Err(PredictError::NoPlan(String::new())), pipeline.cores);
     predict_plan(&plan, Some(&baseline), machine, Some(Duration::from_hours(1))).unwrap()
 }
 

@@ -234,7 +234,7 @@ impl Places {
             let piece = Piece { number: self.number_of(index), start: self.start_of(index), text };
             Raw { origin, part: self.part.clone(), piece }
         };
-        Ok(read.split(&bytes).map(raw).collect())
+        Ok(read.split(bytes).map(raw).collect())
     }
 }
 
