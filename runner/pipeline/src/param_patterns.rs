@@ -1,12 +1,11 @@
 //! Bounds the work of regular expressions in schemas of params before any of them runs.
 
-use std::collections::BTreeMap;
-
-use penstock_types::fault::{Pointer, SpecFault};
-use penstock_types::plan::{ModuleFacts, Plan, StageKind};
+use penstock_types::fault::SpecFault;
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Class, Hir, HirKind};
 use serde_json::{Map, Value};
+
+use crate::params::Params;
 
 /// Maximum work of all expressions of a document. The unit is one state examining one byte of text, which takes some nanoseconds.
 /// A plain expression over a text of 100 KB takes a thirtieth of the maximum.
@@ -18,37 +17,22 @@ const BEYOND_ASCII: u64 = 16;
 /// Maximum number of expressions in a schema with its references followed; `param_schema` counts them.
 const MAX_PATTERNS: u64 = 40;
 
-/// Rejects params whose texts are too long for the expressions that match them, over all stages of a document together.
-pub(crate) fn check_patterns(plan: &Plan, modules: &BTreeMap<String, ModuleFacts>) -> Vec<SpecFault> {
+/// Rejects params whose texts are too long for the expressions that match them, over all params together.
+pub(crate) fn check_patterns(all: &[Params<'_>]) -> Vec<SpecFault> {
     let mut left = MAX_WORK;
     let mut faults = Vec::new();
-    for stage in &plan.stages {
-        let StageKind::Wasm(wasm) = &stage.kind else { continue };
-        let Some(facts) = modules.get(&wasm.module) else { continue };
-        let work = work(&wasm.params, facts.manifest.params.as_ref());
-        match left.checked_sub(work) {
+    for Params { given, schema, module, place } in all {
+        match left.checked_sub(work(given, *schema)) {
             Some(rest) => left = rest,
-            None => faults.push(too_much(&facts.name, stage.place.key("params"))),
+            None => {
+                let message = format!(
+                    "the texts in `params` are too long for the regular expressions with which the module `{module}` checks them; move large data into `assets`"
+                );
+                faults.push(SpecFault::new(place.clone(), message));
+            }
         }
     }
     faults
-}
-
-/// Same as [`check_patterns`], for the params of one module.
-pub(crate) fn check_patterns_of(
-    params: &Map<String, Value>,
-    schema: Option<&Value>,
-    module: &str,
-) -> Vec<SpecFault> {
-    let is_within = work(params, schema) <= MAX_WORK;
-    if is_within { Vec::new() } else { vec![too_much(module, Pointer::ROOT)] }
-}
-
-fn too_much(module: &str, place: Pointer) -> SpecFault {
-    let message = format!(
-        "the texts in `params` are too long for the regular expressions with which the module `{module}` checks them; move large data into `assets`"
-    );
-    SpecFault::new(place, message)
 }
 
 /// Upper bound of the work of all expressions of the schema over all texts of the params.
@@ -67,7 +51,6 @@ fn work(params: &Map<String, Value>, schema: Option<&Value>) -> u64 {
 struct Patterns {
     /// Sum over all expressions, each multiplied by its nesting: a schema is evaluated again for every schema that contains it.
     states: u64,
-    /// Number of states of the largest expression.
     largest: u64,
     has_references: bool,
 }
@@ -137,13 +120,19 @@ fn text_bytes(params: &Map<String, Value>) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use penstock_types::fault::Pointer;
+    use penstock_types::plan::{ModuleFacts, Plan};
     use serde_json::json;
 
     use super::*;
+    use crate::params::params_of;
 
     fn is_refused(schema: &Value, text: &str) -> bool {
         let params = json!({ "text": text });
-        !check_patterns_of(params.as_object().unwrap(), Some(schema), "m").is_empty()
+        let (given, place) = (params.as_object().unwrap(), Pointer::ROOT);
+        !check_patterns(&[Params { given, schema: Some(schema), module: "m", place }]).is_empty()
     }
 
     #[test]
@@ -196,7 +185,7 @@ mod tests {
             let spec = penstock_types::spec::Spec::from_value(module(text)).unwrap();
             let known =
                 penstock_types::plan::Known { modules: &modules, names: &[], fields: None, stores: None };
-            check_patterns(&Plan::draft(&spec, known).plan, &modules).len()
+            check_patterns(&params_of(&Plan::draft(&spec, known).plan, &modules)).len()
         };
         assert_eq!(faults(&"a".repeat(1_000)), 0);
         // Each stage adds about 59 million units of work, so that only the first three of ten stay within the maximum.

@@ -9,6 +9,8 @@ use penstock_types::plan::{ModuleFacts, Plan, StageKind};
 use penstock_types::spec::MAX_FAULTS;
 use serde_json::{Map, Value};
 
+use crate::param_patterns::check_patterns;
+
 /// Maximum size of a compiled regular expression of a schema, in bytes.
 const PATTERN_BYTES: usize = 256 << 10;
 /// Maximum size of the cache of a regular expression's automaton, in bytes.
@@ -17,35 +19,43 @@ const PATTERN_CACHE_BYTES: usize = 1 << 20;
 /// Maximum number of names that a fault lists if none of them is near to the one found.
 const MOST_NAMES: usize = 20;
 
-/// Checks the params of every WASM stage against the schema in its module's manifest.
-pub(crate) fn check_params(plan: &Plan, modules: &BTreeMap<String, ModuleFacts>) -> Vec<SpecFault> {
-    let mut faults = Vec::new();
-    for stage in &plan.stages {
-        let StageKind::Wasm(wasm) = &stage.kind else { continue };
-        let Some(facts) = modules.get(&wasm.module) else { continue };
-        let place = stage.place.key("params");
-        check_against(&wasm.params, facts.manifest.params.as_ref(), &facts.name, &place, &mut faults);
-    }
-    faults
+pub(crate) struct Params<'a> {
+    pub(crate) given: &'a Map<String, Value>,
+    /// Schema in the module's manifest; `None` if the module takes no params.
+    pub(crate) schema: Option<&'a Value>,
+    pub(crate) module: &'a str,
+    pub(crate) place: Pointer,
 }
 
-/// Checks params against the schema of the module, if it takes any.
-pub(crate) fn check_against(
-    params: &Map<String, Value>,
-    schema: Option<&Value>,
-    module: &str,
-    place: &Pointer,
-    faults: &mut Vec<SpecFault>,
-) {
-    match schema {
-        Some(schema) => {
-            check(&Value::Object(params.clone()), schema, module, place, faults);
-        }
-        None if params.is_empty() => {}
-        None => {
-            faults.push(SpecFault::new(place.clone(), format!("the module `{module}` takes no parameters")))
+/// Params of all WASM stages of a plan.
+pub(crate) fn params_of<'a>(plan: &'a Plan, modules: &'a BTreeMap<String, ModuleFacts>) -> Vec<Params<'a>> {
+    let params = plan.stages.iter().filter_map(|stage| {
+        let StageKind::Wasm(wasm) = &stage.kind else { return None };
+        let facts = modules.get(&wasm.module)?;
+        let (schema, place) = (facts.manifest.params.as_ref(), stage.place.key("params"));
+        Some(Params { given: &wasm.params, schema, module: &facts.name, place })
+    });
+    params.collect()
+}
+
+/// Checks params against the schemas of their modules.
+pub(crate) fn check_params(all: &[Params<'_>]) -> Vec<SpecFault> {
+    // Schemas are evaluated only if all of them are known to finish soon.
+    let mut faults = check_patterns(all);
+    if !faults.is_empty() {
+        return faults;
+    }
+    for Params { given, schema, module, place } in all {
+        match schema {
+            Some(schema) => check(&Value::Object((*given).clone()), schema, module, place, &mut faults),
+            None if given.is_empty() => {}
+            None => {
+                let found = format!("the module `{module}` takes no parameters");
+                faults.push(SpecFault::new(place.clone(), found));
+            }
         }
     }
+    faults
 }
 
 fn check(params: &Value, schema: &Value, module: &str, place: &Pointer, faults: &mut Vec<SpecFault>) {

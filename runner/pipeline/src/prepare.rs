@@ -18,13 +18,11 @@ use tokio::runtime::Handle;
 
 use crate::devices::check_devices;
 use crate::found::Found;
-use crate::param_patterns::check_patterns;
-use crate::params::check_params;
+use crate::params::{check_params, params_of};
 use crate::stores::Stores;
 
 /// Environment that a document refers to. `M` is the type of a module: the module itself, or `()` where it is loaded later.
 pub struct Context<'a, M = Module> {
-    /// Runtime that reads from stores.
     pub runtime: &'a Handle,
     pub stores: &'a Stores,
     pub modules: &'a NamedModules<M>,
@@ -83,9 +81,7 @@ pub fn prepare<M: Clone>(spec: &Spec, context: &Context<'_, M>) -> Result<Prepar
         stores: Some(&context.stores.facts()),
     };
     let Draft { plan, mut faults } = Plan::draft(spec, known);
-    let slow = check_patterns(&plan, &facts);
-    // Schemas are evaluated only if all of them are known to finish soon.
-    faults.extend(if slow.is_empty() { check_params(&plan, &facts) } else { slow });
+    faults.extend(check_params(&params_of(&plan, &facts)));
     faults.extend(check_keys(&plan, context.stores));
     faults.extend(check_devices(&plan));
     faults.extend(context.outlets.check(&plan, context.stores));

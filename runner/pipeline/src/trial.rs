@@ -14,12 +14,11 @@ use std::thread;
 use penstock_engine::item::Sample;
 use penstock_engine::ports::{Fault, StopFlag};
 use penstock_types::fault::{Pointer, SpecFault};
-use penstock_types::manifest::Mode;
+use penstock_types::manifest::{Manifest, Mode};
 use penstock_wasm::{Module, WORKER_STACK_BYTES};
 use serde_json::{Map, Value};
 
-use crate::param_patterns::check_patterns_of;
-use crate::params::check_against;
+use crate::params::{Params, check_params};
 
 use self::call::TrialGuest;
 use self::report::{Pass, report};
@@ -32,7 +31,6 @@ pub use self::report::{
 };
 pub use self::settings::TrialSettings;
 
-/// Reasons why a module cannot be tried.
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
     #[error("the module does not start: {0}")]
@@ -43,26 +41,12 @@ pub enum TrialError {
 
 /// Checks the params of a module as `check` does; pointers are relative to the params.
 pub fn check_trial_params(module: &Module, params: &Map<String, Value>) -> Vec<SpecFault> {
-    let manifest = module.manifest();
-    let mut faults = check_patterns_of(params, manifest.params.as_ref(), &manifest.name);
-    if !faults.is_empty() {
-        return faults;
-    }
-    check_against(params, manifest.params.as_ref(), &manifest.name, &Pointer::ROOT, &mut faults);
-    faults
+    let Manifest { params: schema, name: module, .. } = module.manifest();
+    check_params(&[Params { given: params, schema: schema.as_ref(), module, place: Pointer::ROOT }])
 }
 
-/// Tries `module` on `samples` in order; the index of each sample is its position.
+/// Tries `module` on `samples` in order; the index of each sample is its position. `stop` ends the current call and all later ones.
 pub fn try_module(
-    module: &Module,
-    samples: Vec<Sample>,
-    settings: &TrialSettings,
-) -> Result<TrialReport, TrialError> {
-    try_module_until(module, samples, settings, &StopFlag::default())
-}
-
-/// Same as [`try_module`], until `stop` is set, which ends the current call and all later ones.
-pub fn try_module_until(
     module: &Module,
     mut samples: Vec<Sample>,
     settings: &TrialSettings,
@@ -87,13 +71,6 @@ struct Trial<'a> {
     stop: &'a StopFlag,
 }
 
-/// Use of instances in a pass; after an error, the next call always uses a new instance.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Instances {
-    One,
-    ForEachCall,
-}
-
 impl Trial<'_> {
     fn run(&self) -> Result<TrialReport, Fault> {
         let passes = match self.module.manifest().mode {
@@ -111,11 +88,11 @@ impl Trial<'_> {
         let backwards: Vec<usize> = forwards.iter().rev().copied().collect();
         // Only the first pass reports tensors; the other passes are compared by digest.
         let (mut shown, mut unseen) = (self.settings.shown_bytes, 0);
-        let mut passes = vec![self.pass(&calls, &forwards, Instances::One, &mut shown)?];
+        let mut passes = vec![self.pass(&calls, &forwards, false, &mut shown)?];
         for repetition in 1..self.settings.repeat {
-            passes.push(self.pass(&calls, &forwards, Instances::ForEachCall, &mut unseen)?);
+            passes.push(self.pass(&calls, &forwards, true, &mut unseen)?);
             let order = if repetition % 2 == 1 { &backwards } else { &forwards };
-            passes.push(self.pass(&calls, order, Instances::One, &mut unseen)?);
+            passes.push(self.pass(&calls, order, false, &mut unseen)?);
         }
         Ok(passes)
     }
@@ -142,11 +119,11 @@ impl Trial<'_> {
         is_fresh: bool,
         shown: &mut u64,
     ) -> Result<Pass, Fault> {
-        let mut pass = Pass { is_fresh, start: guest.start_trial(), ..Pass::default() };
+        let mut pass = Pass { is_fresh, start: guest.start, ..Pass::default() };
         for call in calls {
             let trial = guest.call(call, self.samples, shown);
             pass.calls.push(trial);
-            if guest.is_broken() {
+            if guest.is_broken {
                 self.renew(guest, &mut pass)?;
             }
         }
@@ -155,19 +132,19 @@ impl Trial<'_> {
         Ok(pass)
     }
 
+    /// One pass in this order. With `is_fresh`, each call uses a new instance; after an error, the next call always does.
     fn pass(
         &self,
         calls: &[&[Sample]],
         order: &[usize],
-        instances: Instances,
+        is_fresh: bool,
         shown: &mut u64,
     ) -> Result<Pass, Fault> {
         let mut guest = TrialGuest::start(self.module, self.settings, self.stop)?;
-        let is_fresh = instances == Instances::ForEachCall;
-        let mut pass = Pass { is_fresh, start: guest.start_trial(), ..Pass::default() };
+        let mut pass = Pass { is_fresh, start: guest.start, ..Pass::default() };
         let mut made = Vec::with_capacity(calls.len());
         for &number in order {
-            if guest.is_broken() || (is_fresh && !made.is_empty()) {
+            if guest.is_broken || (is_fresh && !made.is_empty()) {
                 self.renew(&mut guest, &mut pass)?;
             }
             made.push((number, guest.call(calls[number], self.samples, shown)));
@@ -195,12 +172,11 @@ impl Trial<'_> {
 }
 
 impl Pass {
-    /// Adds the logs and counters of a guest.
     fn collect_from(&mut self, guest: &TrialGuest) {
-        let (counters, logs) = guest.counters_and_logs();
-        for (name, sum) in counters {
+        for (name, sum) in guest.factory.counters() {
             *self.counters.entry(name).or_default() += sum;
         }
+        let logs = guest.factory.logs();
         self.logs.lines.extend(logs.lines);
         self.logs.dropped += logs.dropped;
     }

@@ -21,7 +21,7 @@ use crate::letters::Waited;
 use crate::runs::{Runs, apart, turn};
 use crate::wire::{TryAsset, TryFrom, TryRequest, TrySample};
 use crate::work::CHECK_EVERY;
-use penstock_pipeline::trial::{TrialReport, TrialSettings, check_trial_params, try_module_until};
+use penstock_pipeline::trial::{TrialReport, TrialSettings, check_trial_params, try_module};
 
 const MAX_SAMPLES: usize = 16;
 /// Maximum size of all samples of a trial, in bytes.
@@ -88,7 +88,7 @@ impl Runs {
             if !faults.is_empty() {
                 return Err(RunsError::invalid(faults));
             }
-            try_module_until(&module, samples, &settings, &stop).map_err(|error| refused(&error))
+            try_module(&module, samples, &settings, &stop).map_err(|error| refused(&error))
         }));
         let mut is_late = false;
         let tried = loop {

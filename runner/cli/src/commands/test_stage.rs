@@ -10,6 +10,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use penstock_engine::item::Sample;
+use penstock_engine::ports::StopFlag;
 use penstock_pipeline::trial::{
     FileField, MAX_INPUT_BYTES, TrialError, TrialSettings, check_trial_params, read_samples, try_module,
 };
@@ -58,7 +59,7 @@ pub(crate) fn test_stage(args: &TestStageArgs) -> Result<u8> {
         repeat: args.repeat,
         shown_bytes: 0,
     };
-    let report = match try_module(&module, samples, &settings) {
+    let report = match try_module(&module, samples, &settings, &StopFlag::default()) {
         Err(TrialError::Start(fault)) => {
             warn(&format!("error: the module does not start: {}", fault.message));
             return Ok(FAILED);

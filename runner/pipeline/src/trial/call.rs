@@ -1,11 +1,10 @@
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use penstock_engine::item::{Item, Sample};
 use penstock_engine::ports::{Failed, Fault, Items, Output, StopFlag, ThreadOp, ThreadOpFactory};
 use penstock_types::manifest::Mode;
 use penstock_types::run::FailureClass;
-use penstock_wasm::{LogLines, Module, StageFactory, StageSettings};
+use penstock_wasm::{Module, StageFactory, StageSettings};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::field::made_field;
@@ -14,12 +13,13 @@ use super::settings::TrialSettings;
 
 /// One instance of a module, with its costs.
 pub(super) struct TrialGuest {
-    factory: StageFactory,
+    pub(super) factory: StageFactory,
     op: Box<dyn ThreadOp>,
     stop: StopFlag,
-    start: StartTrial,
+    pub(super) start: StartTrial,
     held: u64,
-    is_broken: bool,
+    /// Set if the last call ended the instance.
+    pub(super) is_broken: bool,
 }
 
 /// CPU time of this thread, and wall-clock time.
@@ -31,13 +31,14 @@ struct Times {
 
 impl TrialGuest {
     pub(super) fn start(module: &Module, settings: &TrialSettings, stop: &StopFlag) -> Result<Self, Fault> {
+        let memory_bytes = u64::from(settings.memory.get()) << 20;
         let factory = module.stage(StageSettings {
             name: module.manifest().name.clone(),
             params: settings.params.clone().into(),
-            deadline: settings.deadline(),
-            memory_bytes: settings.memory_bytes(),
-            output_bytes: settings.output_bytes(),
-            held_bytes: settings.memory_bytes(),
+            deadline: Duration::from_millis(settings.deadline.get().into()),
+            memory_bytes,
+            output_bytes: u64::from(settings.output.get()) << 20,
+            held_bytes: memory_bytes,
             assets: settings.assets.clone(),
             document_seed: settings.seed,
         });
@@ -51,19 +52,6 @@ impl TrialGuest {
             memory_bytes: factory.memory_peak(),
         };
         Ok(Self { factory, op, stop, start, held: 0, is_broken: false })
-    }
-
-    pub(super) fn start_trial(&self) -> StartTrial {
-        self.start
-    }
-
-    /// True if the last call ended the instance.
-    pub(super) fn is_broken(&self) -> bool {
-        self.is_broken
-    }
-
-    pub(super) fn counters_and_logs(&self) -> (BTreeMap<String, f64>, LogLines) {
-        (self.factory.counters(), self.factory.logs())
     }
 
     /// Calls the module with a sample or a batch. `all` are the samples of the trial by index; `shown` is the number of tensor

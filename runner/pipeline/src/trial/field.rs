@@ -126,13 +126,9 @@ fn digest(value: &Value) -> String {
             (digest.chain_update(format!("{} {shape:?}", dtype.name())).chain_update(data), 4)
         }
     };
-    digest
-        .chain_update([kind])
-        .finalize()
-        .iter()
-        .take(DIGEST_BYTES)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    let mut hex = format!("{:x}", digest.chain_update([kind]).finalize());
+    hex.truncate(2 * DIGEST_BYTES);
+    hex
 }
 
 #[cfg(test)]

@@ -196,7 +196,6 @@ pub struct Suggestion {
     pub most_memory_bytes: u64,
 }
 
-/// One pass over all samples.
 #[derive(Default)]
 pub(super) struct Pass {
     /// Set if every call used a new instance, or, for a stateful module, if the pass began with a new instance.

@@ -1,5 +1,4 @@
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use bytes::Bytes;
 use penstock_types::spec::{DeadlineMs, MemoryMib, OutputMib};
@@ -23,18 +22,4 @@ pub struct TrialSettings {
     pub repeat: u32,
     /// Maximum total size of output tensors whose elements are reported, in bytes.
     pub shown_bytes: u64,
-}
-
-impl TrialSettings {
-    pub(super) fn deadline(&self) -> Duration {
-        Duration::from_millis(u64::from(self.deadline.get()))
-    }
-
-    pub(super) fn memory_bytes(&self) -> u64 {
-        u64::from(self.memory.get()) << 20
-    }
-
-    pub(super) fn output_bytes(&self) -> u64 {
-        u64::from(self.output.get()) << 20
-    }
 }
