@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -45,7 +45,6 @@ pub struct OutputFolder {
     room: Option<Arc<DiskRoom>>,
     /// Set once the disk space did not suffice for a dead letter.
     is_room_full: AtomicBool,
-    /// Number of dead letters left out.
     left_out: AtomicU64,
     /// Value of `left_out` last written to the folder.
     left_out_written: AtomicU64,
@@ -55,7 +54,6 @@ pub struct OutputFolder {
     broken: OnceLock<OutputError>,
 }
 
-/// Reasons why the output of a run cannot be written.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum OutputError {
     #[error("`{}` already holds a run; choose another folder or remove it", .0.display())]
@@ -141,7 +139,7 @@ impl OutputFolder {
             return Ok(());
         }
         self.make()?;
-        self.windows.iter().chain(&self.errors).try_for_each(Lines::open)
+        self.windows.iter().chain(&self.errors).try_for_each(|lines| lines.with_file(|_| Ok(())))
     }
 
     fn make(&self) -> Result<(), OutputError> {
@@ -219,7 +217,6 @@ impl OutputFolder {
         }
     }
 
-    /// Writes the report of a replay.
     pub fn write_replay(&self, report: &impl Serialize) -> Result<(), OutputError> {
         self.write_whole(REPLAY, report)
     }
@@ -243,21 +240,41 @@ impl OutputFolder {
         }
     }
 
-    /// Writes a file atomically: complete or not at all.
     fn write_whole(&self, name: &str, content: &impl Serialize) -> Result<(), OutputError> {
-        let (path, part) = (self.folder.join(name), self.folder.join(format!("{name}.part")));
-        let write = || -> io::Result<()> {
-            let mut file = File::create(&part)?;
-            file.write_all(&pretty(content)?)?;
-            file.sync_all()?;
-            fs::rename(&part, &path)
-        };
-        write().map_err(|error| {
-            // The caller gets the error of the write, not that of the removal.
-            fs::remove_file(&part).ok();
-            write_error(&path, error)
-        })
+        let path = self.folder.join(name);
+        let text = pretty(content).map_err(|error| write_error(&path, error))?;
+        write_whole(&path, &text)
     }
+}
+
+/// Writes a file atomically: complete or not at all.
+pub(crate) fn write_whole(path: &Path, text: &[u8]) -> Result<(), OutputError> {
+    let part = part(path);
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&part)?;
+        file.write_all(text)?;
+        file.sync_all()?;
+        fs::rename(&part, path)
+    };
+    write().map_err(|error| {
+        // The caller gets the error of the write, not that of the removal.
+        fs::remove_file(&part).ok();
+        write_error(path, error)
+    })
+}
+
+/// Reads a file, at most `most` bytes of it.
+pub(crate) fn read_within(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Place of a file while it is written.
+pub(crate) fn part(path: &Path) -> PathBuf {
+    let mut part = path.to_owned().into_os_string();
+    part.push(".part");
+    part.into()
 }
 
 fn pretty(content: &impl Serialize) -> io::Result<Vec<u8>> {
@@ -284,10 +301,6 @@ impl Lines {
         })
     }
 
-    fn open(&self) -> Result<(), OutputError> {
-        self.with_file(|_| Ok(()))
-    }
-
     fn flush(&self) -> Result<(), OutputError> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         file.as_mut().map_or(Ok(()), |file| file.flush()).map_err(|error| write_error(&self.path, error))
@@ -308,6 +321,6 @@ impl Lines {
     }
 }
 
-fn write_error(path: &Path, error: io::Error) -> OutputError {
+pub(crate) fn write_error(path: &Path, error: io::Error) -> OutputError {
     OutputError::Write { path: path.to_owned(), source: Arc::new(error) }
 }

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
 
 use crate::files::FilesFolder;
-use crate::output::OutputError;
+use crate::output::{OutputError, part, read_within, write_error, write_whole};
 use crate::prepare::Prepared;
 use crate::run::Run;
 
@@ -130,9 +129,9 @@ fn remove_selection(source: &mut Value) {
 fn recipe_of(plan: &Plan) -> BTreeMap<String, String> {
     let mut recipe = BTreeMap::new();
     let mut add = |place: String, value: &Value| {
-        let digest = Sha256::digest(value.to_string());
-        let text: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-        recipe.insert(format!("`{place}`"), text[..DIGITS].to_owned());
+        let mut digest = format!("{:x}", Sha256::digest(value.to_string()));
+        digest.truncate(DIGITS);
+        recipe.insert(format!("`{place}`"), digest);
     };
     for (name, value) in plan.recipe.as_object().into_iter().flatten() {
         match value {
@@ -185,7 +184,7 @@ impl StateFile {
         let part = part(&path);
         match File::create(&part).and_then(|_| fs::remove_file(&part)) {
             Ok(()) => Ok(Self::new(Place::File(path))),
-            Err(error) => Err(unwritten(&path, error)),
+            Err(error) => Err(write_error(&path, error)),
         }
     }
 
@@ -197,12 +196,8 @@ impl StateFile {
                 Ok(text) => Ok(text.into()),
                 Err(error) => Err(OutputError::State(Arc::new(error))),
             },
-            Place::File(path) => {
-                let mut text = Vec::new();
-                let read = File::open(path).and_then(|file| file.take(most).read_to_end(&mut text));
-                read.map(|_| text)
-                    .map_err(|error| OutputError::Read { path: path.clone(), source: Arc::new(error) })
-            }
+            Place::File(path) => read_within(path, most)
+                .map_err(|error| OutputError::Read { path: path.clone(), source: Arc::new(error) }),
         }
     }
 
@@ -233,32 +228,9 @@ impl StateFile {
                 let put = runtime.block_on(folder.put_state(text.into()));
                 put.map_err(|error| OutputError::State(Arc::new(error)))
             }
-            Place::File(path) => {
-                let part = part(path);
-                let write = || {
-                    let mut file = File::create(&part)?;
-                    file.write_all(text.as_bytes())?;
-                    file.sync_all()?;
-                    fs::rename(&part, path)
-                };
-                write().map_err(|error| {
-                    // The caller gets the error of the write, not that of the removal.
-                    fs::remove_file(&part).ok();
-                    unwritten(path, error)
-                })
-            }
+            Place::File(path) => write_whole(path, text.as_bytes()),
         }
     }
-}
-
-fn part(path: &Path) -> PathBuf {
-    let mut part = path.to_owned().into_os_string();
-    part.push(".part");
-    part.into()
-}
-
-fn unwritten(path: &Path, error: io::Error) -> OutputError {
-    OutputError::Write { path: path.to_owned(), source: Arc::new(error) }
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@ mod written;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +20,6 @@ pub use written::WrittenFault;
 #[derive(Clone, Debug, Default)]
 pub struct Stores(BTreeMap<String, Entry>);
 
-/// Reasons why a store cannot be added.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreFault {
     #[error(transparent)]
@@ -46,13 +44,8 @@ struct Entry {
 type Index = (BoundedStore, Arc<str>);
 
 impl Stores {
-    /// Adds a folder as the store `name`.
-    pub fn add_folder(&mut self, name: &str, root: impl AsRef<Path>) -> io::Result<()> {
-        let folder = StoreConfig::Folder(FolderConfig::new(root.as_ref()));
-        self.add(name, &folder).map_err(|fault| match fault {
-            StoreFault::Folder(fault) => fault.into(),
-            other => io::Error::other(other),
-        })
+    pub fn add_folder(&mut self, name: &str, root: impl AsRef<Path>) -> Result<(), StoreFault> {
+        self.add(name, &StoreConfig::Folder(FolderConfig::new(root.as_ref())))
     }
 
     /// Adds the configured store as `name`, replacing any store of that name. Sends no request yet.

@@ -79,13 +79,6 @@ pub struct OpenFault {
     pub source: io::Error,
 }
 
-impl From<OpenFault> for io::Error {
-    /// Keeps the error kind and the full message, with the names of store and folder.
-    fn from(fault: OpenFault) -> Self {
-        Self::new(fault.source.kind(), fault)
-    }
-}
-
 impl StoreError {
     /// The message followed by the messages of its causes, for places that do not keep the chain of causes.
     pub fn with_causes(&self) -> String {

@@ -1,5 +1,3 @@
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use penstock_types::config::{DatasetConfig, FolderConfig, StoreConfig};
@@ -8,6 +6,7 @@ use penstock_types::spec::{MAX_DOCUMENT_BYTES, Name};
 use penstock_types::text::with_causes;
 
 use super::{StoreFault, Stores};
+use crate::output::read_within;
 
 /// Reason why user input is not a store. Never repeats contents of a credentials file, nor an address, which may contain a
 /// password.
@@ -21,13 +20,8 @@ pub enum WrittenFault {
 }
 
 impl Stores {
-    /// Adds a store from user input: a folder, a `*.json` file that describes a data set in S3, or the address of a remote store.
-    pub fn add_written(&mut self, name: &str, what: &str) -> Result<(), WrittenFault> {
-        self.add_linked(name, what, &[])
-    }
-
-    /// Adds a store from user input, as [`Self::add_written`] does. Links in a folder may also lead into the folders `links`; other stores
-    /// have no links.
+    /// Adds a store from user input: a folder, a `*.json` file that describes a data set in S3, or the address of a remote store. Links
+    /// in a folder may also lead into the folders `links`; other stores have no links.
     pub fn add_linked(&mut self, name: &str, what: &str, links: &[PathBuf]) -> Result<(), WrittenFault> {
         if Name::new(name).is_none() {
             return Err(WrittenFault::Wrong(
@@ -50,7 +44,8 @@ impl Stores {
         let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
         match path.metadata() {
             Ok(found) if found.is_file() && is_json => {
-                let bytes = read(path)
+                // One byte more than the maximum size of a description is enough to detect a larger file.
+                let bytes = read_within(path, MAX_DOCUMENT_BYTES as u64 + 1)
                     .map_err(|error| WrittenFault::Wrong(format!("the file cannot be read: {error}")))?;
                 let dataset = DatasetConfig::read(&bytes)
                     .map_err(|faults| WrittenFault::Dataset { file: what.to_owned(), faults })?;
@@ -62,13 +57,6 @@ impl Stores {
             _ => Ok(self.add(name, &StoreConfig::Folder(FolderConfig::new(path)).with_links(links))?),
         }
     }
-}
-
-/// Reads at most one byte more than the maximum size of a description, which is enough to detect a larger file.
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_DOCUMENT_BYTES as u64 + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 impl From<StoreFault> for WrittenFault {
