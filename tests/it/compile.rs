@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use penstock_pipeline::{Modules, Outlets, Runner, Stores};
+use penstock_pipeline::{Modules, Outlets, RunEnds, Runner, Stores};
 use penstock_tests::{Call, Folder, penstock, shown};
 use penstock_types::run::RunSnapshot;
 use penstock_types::spec::Spec;
@@ -67,7 +67,7 @@ fn a_run_continues_undisturbed_while_a_bomb_is_compiled() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let runner = Runner::new(runtime.handle().clone(), stores, modules);
     let prepared = runner.prepare(&spec, Outlets::ALL).unwrap();
-    let run = || runtime.block_on(prepared.start(None)).unwrap().wait().snapshot;
+    let run = || runtime.block_on(prepared.start(None, RunEnds::default())).unwrap().wait().snapshot;
 
     let undisturbed = run();
     let bomb = bomb();

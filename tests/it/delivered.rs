@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use penstock_engine::item::{Collated, Dtype, Item, Stacked, Tensor};
 use penstock_engine::ports::{Consumer, Fault, StopFlag};
-use penstock_pipeline::{Modules, Outlets, Runner, Stores};
+use penstock_pipeline::{Modules, Outlets, RunEnds, Runner, Stores};
 use penstock_tests::{module, repository};
 use penstock_types::run::{RunSnapshot, RunState};
 use penstock_types::spec::{self, Spec};
@@ -54,7 +54,8 @@ impl<'a> Example<'a> {
         let prepared = runner.prepare(&spec, Outlets::ALL).unwrap();
         let items = Arc::new(Mutex::new(Vec::new()));
         let consumer = Box::new(Keeps(items.clone()));
-        let snapshot = runtime.block_on(prepared.start_with(None, consumer)).unwrap().wait().snapshot;
+        let ends = RunEnds { consumer: Some(consumer), ..RunEnds::default() };
+        let snapshot = runtime.block_on(prepared.start(None, ends)).unwrap().wait().snapshot;
         assert_eq!(snapshot.state, RunState::Completed, "{snapshot:#?}");
         assert!(snapshot.ledger.balanced, "{:#?}", snapshot.ledger);
         let items = std::mem::take(&mut *items.lock().unwrap());

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use penstock_pipeline::{Modules, Outlets, Runner, Stores};
+use penstock_pipeline::{Modules, Outlets, RunEnds, Runner, Stores};
 use penstock_tests::{Call, Folder, photos, repository};
 use penstock_types::policy::StageKindName;
 use penstock_types::run::{RunSnapshot, StageRecord};
@@ -79,7 +79,7 @@ fn runs_of_one_process_share_code_and_no_instance() {
     let runner = runner(runtime.handle(), folder.path());
     let prepared = runner.prepare(&spec, Outlets::ALL).unwrap();
     for _ in 0..3 {
-        let run = runtime.block_on(prepared.start(None)).unwrap();
+        let run = runtime.block_on(prepared.start(None, RunEnds::default())).unwrap();
         let snapshot = run.wait().snapshot;
         assert_eq!((snapshot.stages[0].task.instances, snapshot.ledger.total.delivered), (1, 3));
         assert_eq!(snapshot.counters["1:guest"]["seen"], 3.0 * 2.5, "counters of runs are separate");

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use penstock_engine::item::{Collated, Item, Stacked};
 use penstock_engine::ports::{Consumer, Fault, StopFlag};
-use penstock_pipeline::{Modules, Outlets, Runner, Stores};
+use penstock_pipeline::{Modules, Outlets, RunEnds, Runner, Stores};
 use penstock_tests::{Call, Folder, lines, photos, repository, shown};
 use penstock_types::run::{FailureRecord, RunState};
 use penstock_types::spec::{self, Spec};
@@ -69,7 +69,8 @@ pub(crate) fn batches_of(stores: Stores, document: Value) -> Vec<[u8; 32]> {
     let prepared = runner.prepare(&spec, Outlets::ALL).unwrap();
     let digests = Arc::new(Mutex::new(Vec::new()));
     let consumer = Box::new(Digests(digests.clone()));
-    let ended = runtime.block_on(prepared.start_with(None, consumer)).unwrap().wait();
+    let ends = RunEnds { consumer: Some(consumer), ..RunEnds::default() };
+    let ended = runtime.block_on(prepared.start(None, ends)).unwrap().wait();
     assert_eq!(ended.snapshot.state, RunState::Completed, "{:?}", ended.snapshot.error);
     assert_eq!(
         (ended.snapshot.ledger.total.delivered, Some(ended.snapshot.threads)),

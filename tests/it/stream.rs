@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use penstock_engine::item::{Collated, Item, Stacked};
 use penstock_engine::ports::{Consumer, Fault, StopFlag};
-use penstock_pipeline::{Modules, Outlets, Runner, Stores};
+use penstock_pipeline::{Modules, Outlets, RunEnds, Runner, Stores};
 use penstock_stream::StreamAddress;
 use penstock_stream::client::{Batch, Client, Received, StreamError};
 use penstock_stream::protocol::{End, FromConsumer, PROTOCOL, Refusal, ToConsumer};
@@ -149,7 +149,8 @@ fn in_this_process(document: Value) -> Vec<Item> {
     let runner = Runner::new(runtime.handle().clone(), stores, modules);
     let prepared = runner.prepare(&spec, Outlets::ALL).unwrap();
     let items = Arc::new(Mutex::new(Vec::new()));
-    let run = runtime.block_on(prepared.start_with(None, Box::new(Keeps(items.clone())))).unwrap();
+    let ends = RunEnds { consumer: Some(Box::new(Keeps(items.clone()))), ..RunEnds::default() };
+    let run = runtime.block_on(prepared.start(None, ends)).unwrap();
     run.wait();
     std::mem::take(&mut *items.lock().unwrap())
 }

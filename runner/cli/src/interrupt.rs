@@ -97,7 +97,7 @@ impl Interrupts {
             self.output.get_or_init(|| output);
         }
         // The send fails only if the receiver is gone because the process is about to end.
-        self.run.send(run.handle()).unwrap_or_default();
+        self.run.send(run.handle.clone()).unwrap_or_default();
     }
 }
 

@@ -106,9 +106,9 @@ pub(crate) fn watch(
         let elapsed = Duration::from_secs_f64(run.snapshot().elapsed_s);
         let left = time.map(|time| time.saturating_sub(elapsed));
         if left.is_some_and(|left| left.is_zero()) {
-            run.stop(StopReason::TimeIsUp);
+            run.handle.stop(StopReason::TimeIsUp);
         }
-        if run.wait_for(left.unwrap_or(LOOK).min(LOOK)) {
+        if run.handle.wait_for(left.unwrap_or(LOOK).min(LOOK)) {
             break;
         }
         let snapshot = run.snapshot();

@@ -19,7 +19,6 @@ pub struct Chunk {
 pub enum Outcome {
     /// Left out on purpose.
     Dropped,
-    /// Damaged.
     Failed(Fault),
 }
 
@@ -35,23 +34,16 @@ impl Chunk {
         Self { samples, ended }
     }
 
-    /// Adds a sample that is passed on.
     pub fn push(&mut self, sample: Sample) {
-        self.samples.push(sample);
-    }
-
-    /// Adds a sample that is not passed on.
-    pub fn push_ended(&mut self, sample: Sample, outcome: Outcome) {
-        self.ended.push((self.samples.len(), outcome));
         self.samples.push(sample);
     }
 
     /// Adds a sample, with its outcome if it is not passed on.
     pub fn add(&mut self, sample: Sample, outcome: Option<Outcome>) {
-        match outcome {
-            None => self.push(sample),
-            Some(outcome) => self.push_ended(sample, outcome),
+        if let Some(outcome) = outcome {
+            self.ended.push((self.samples.len(), outcome));
         }
+        self.samples.push(sample);
     }
 
     /// Samples in order, each with its outcome if it is not passed on.
@@ -63,16 +55,11 @@ impl Chunk {
         })
     }
 
-    /// Samples that are passed on.
     pub fn into_kept(self) -> Vec<Sample> {
-        match self.ended.is_empty() {
-            true => self.samples,
-            false => self
-                .into_outcomes()
-                .filter(|(_, outcome)| outcome.is_none())
-                .map(|(sample, _)| sample)
-                .collect(),
+        if self.ended.is_empty() {
+            return self.samples;
         }
+        self.into_outcomes().filter_map(|(sample, outcome)| outcome.is_none().then_some(sample)).collect()
     }
 
     /// Changes each sample that is passed on. One for which `change` returns an outcome is not passed on. After an error, the samples
@@ -125,7 +112,7 @@ impl FromIterator<(Sample, Option<Outcome>)> for Chunk {
     fn from_iter<I: IntoIterator<Item = (Sample, Option<Outcome>)>>(outcomes: I) -> Self {
         let outcomes = outcomes.into_iter();
         let mut chunk = Self::with_capacity(outcomes.size_hint().0);
-        outcomes.for_each(|(sample, outcome)| chunk.add(sample, outcome));
+        chunk.extend(outcomes);
         chunk
     }
 }
@@ -145,7 +132,7 @@ mod tests {
     fn outcomes_stay_at_their_samples() {
         let sample = |index: u64| Sample::new(index.to_string(), Origin::at(0, index));
         let mut chunk = Chunk::from(vec![sample(0), sample(1)]);
-        chunk.push_ended(sample(2), Outcome::Dropped);
+        chunk.add(sample(2), Some(Outcome::Dropped));
         chunk.push(sample(3));
         let drop_odd =
             |sample: &mut Sample| Ok::<_, ()>((sample.origin.index % 2 == 1).then_some(Outcome::Dropped));

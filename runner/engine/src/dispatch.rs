@@ -6,8 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
-use penstock_types::resume::{DataSet, Progress};
-use penstock_types::run::{FailureGroup, RunState};
+use penstock_types::resume::DataSet;
+use penstock_types::run::RunState;
 use penstock_types::stats::Tick;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use crate::clock::Clock;
 use crate::graph::Graph;
 use crate::handed::Handed;
-use crate::item::{Item, Origin};
+use crate::item::Item;
 use crate::ports::{Ending, Fault, Observer, Produced, SlotWatch, StopFlag, TaskOp, TaskSlot};
 use crate::schedule::{
     DoneTask, FailedTask, FailureGroups, OpTime, Resize, ResizeFault, RunError, RunReader, RunSums, Schedule,
@@ -29,7 +29,7 @@ use crate::wake::{IdleWorker, IdleWorkers, Signal};
 pub(crate) struct Dispatcher {
     state: Mutex<DispatchState>,
     /// Failures by group. Updated after the run's lock is released, i.e. shortly after the run's sums have counted the failures.
-    failures: Mutex<FailureGroups>,
+    pub(crate) failures: Mutex<FailureGroups>,
     /// Sums of the run up to the last reading. Locked before `state`.
     reader: Mutex<RunReader>,
     /// One signal per worker: a job is ready for this worker.
@@ -40,12 +40,12 @@ pub(crate) struct Dispatcher {
     ended: Condvar,
     /// Signals the source that the schedule accepts its next chunk.
     room: Notify,
-    stop: StopFlag,
+    pub(crate) stop: StopFlag,
     cancel: CancellationToken,
     tracker: TaskTracker,
     runtime: Handle,
-    clock: Arc<dyn Clock>,
-    observers: Vec<Arc<dyn Observer>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) observers: Vec<Arc<dyn Observer>>,
     /// Ops by stage; `None` for stages that run no tasks.
     task_ops: Vec<Option<Arc<dyn TaskOp>>>,
 }
@@ -55,26 +55,24 @@ pub(crate) struct Dispatcher {
 pub(crate) struct JobBatch {
     /// Jobs that the worker has not begun.
     pub(crate) jobs: VecDeque<WorkerJob>,
-    /// Results to be reported.
     pub(crate) done: Vec<DoneTask>,
 }
 
-struct DispatchState {
-    schedule: Schedule,
+pub(crate) struct DispatchState {
+    pub(crate) schedule: Schedule,
     workers: IdleWorkers,
     /// Set while the source waits and has not been woken.
     source_waits: bool,
     /// Threads that wait for an item for the consumer.
-    takers: usize,
+    pub(crate) takers: usize,
     /// Takers that sleep; the others spin.
     sleeping_takers: usize,
-    expected: Option<u64>,
-    /// Data set of the source.
-    data: DataSet,
-    stopped: Option<StopReason>,
+    pub(crate) expected: Option<u64>,
+    pub(crate) data: DataSet,
+    pub(crate) stopped: Option<StopReason>,
     ended_at: Option<Tick>,
     /// Set once the owner thread and all workers have exited.
-    owner_ended: bool,
+    pub(crate) owner_ended: bool,
 }
 
 /// Wake-ups to perform after the lock is released.
@@ -95,23 +93,12 @@ pub(crate) struct RunReading {
     pub(crate) expected: Option<u64>,
 }
 
-/// Reason for ending a run early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
     /// Requested by a user or client: the run ends as stopped.
     Asked,
     /// The requested time is over: the run ends as completed.
     TimeIsUp,
-}
-
-/// Result of taking an item from a run without a consumer.
-#[derive(Debug)]
-pub enum Taken {
-    Item(Item),
-    /// No item arrived within the given time.
-    NotYet,
-    /// The run has no more items.
-    Over,
 }
 
 impl Dispatcher {
@@ -149,18 +136,6 @@ impl Dispatcher {
             observers,
             task_ops: graph.task_ops(),
         }
-    }
-
-    pub(crate) fn now(&self) -> Tick {
-        self.clock.now()
-    }
-
-    pub(crate) fn stop_flag(&self) -> &StopFlag {
-        &self.stop
-    }
-
-    pub(crate) fn observers(&self) -> &[Arc<dyn Observer>] {
-        &self.observers
     }
 
     /// Reports the worker's last results at `now`, returns the jobs that it did not begin, and waits for its next jobs. Returns
@@ -211,39 +186,10 @@ impl Dispatcher {
         }
     }
 
-    /// Returns the next item for the consumer; `None` when the run is over, or when the consumer has received the last item.
-    /// Appends further items to `more` if the consumer can take them without waiting, `most` items in all. Settles what the
-    /// consumer has completed before. `taken` is called before any thread is woken.
-    pub(crate) fn take_blocking(
-        self: &Arc<Self>,
-        most: usize,
-        more: &mut Vec<Item>,
-        handed: &mut Handed,
-        taken: impl FnOnce(),
-    ) -> Option<Item> {
-        match self.deliver(None, most, more, handed, taken) {
-            SinkDelivery::Item(item) => Some(item),
-            SinkDelivery::Wait | SinkDelivery::Ended | SinkDelivery::Over => None,
-        }
-    }
-
-    /// Returns the next item for a caller that takes items without a consumer, if one arrives within `most`.
-    pub(crate) fn take_within(self: &Arc<Self>, most: Duration) -> Taken {
-        let until = self.clock.now().after(most);
-        match self.deliver(Some(until), 1, &mut Vec::new(), &mut Handed::default(), || {}) {
-            SinkDelivery::Item(item) => Taken::Item(item),
-            SinkDelivery::Wait => Taken::NotYet,
-            SinkDelivery::Ended => {
-                self.event(|schedule, _| schedule.consumer_done(Ok(()), 0));
-                Taken::Over
-            }
-            SinkDelivery::Over => Taken::Over,
-        }
-    }
-
-    /// Takes the next delivery from the sink queue; returns [`SinkDelivery::Wait`] if nothing arrives before `until`. `most`, `more`
-    /// and `taken` as in [`Self::take_blocking`].
-    fn deliver(
+    /// Takes the next delivery from the sink queue; returns [`SinkDelivery::Wait`] if nothing arrives before `until`. Appends further
+    /// items to `more` if the consumer can take them without waiting, `most` items in all. Settles what the consumer has completed
+    /// before. `taken` is called before any thread is woken.
+    pub(crate) fn deliver(
         self: &Arc<Self>,
         until: Option<Tick>,
         most: usize,
@@ -330,8 +276,13 @@ impl Dispatcher {
     /// Applies `change` to the schedule and performs the wake-ups that result.
     pub(crate) fn event(self: &Arc<Self>, change: impl FnOnce(&mut Schedule, Tick)) {
         let now = self.clock.now();
+        self.change(|state| change(&mut state.schedule, now));
+    }
+
+    /// Applies `change` to the state of the run and performs the wake-ups that result.
+    pub(crate) fn change(self: &Arc<Self>, change: impl FnOnce(&mut DispatchState)) {
         let mut state = self.lock();
-        change(&mut state.schedule, now);
+        change(&mut state);
         let wake_ups = self.wake_ups(&mut state);
         drop(state);
         self.wake(wake_ups);
@@ -358,45 +309,9 @@ impl Dispatcher {
         self.event(|schedule, _| schedule.fail(message));
     }
 
-    pub(crate) fn stop(self: &Arc<Self>, reason: StopReason) {
-        let mut state = self.lock();
-        if !state.schedule.is_over() {
-            state.stopped = Some(reason);
-            match reason {
-                StopReason::Asked => state.schedule.stop(),
-                StopReason::TimeIsUp => state.schedule.time_is_up(),
-            }
-        }
-        let wake_ups = self.wake_ups(&mut state);
-        drop(state);
-        self.wake(wake_ups);
-    }
-
-    /// Ends the run because another rank has no more batches, unless it was stopped.
-    pub(crate) fn end_together(self: &Arc<Self>) {
-        let mut state = self.lock();
-        let expected = state.expected;
-        if state.stopped.is_none() {
-            state.schedule.end_together(expected);
-        }
-        let wake_ups = self.wake_ups(&mut state);
-        drop(state);
-        self.wake(wake_ups);
-    }
-
-    /// Waits until the run is over or `until` has come. Returns true if the run is over.
-    pub(crate) fn wait_until(&self, until: Tick) -> bool {
-        self.wait_for_condition(until, |state| state.schedule.is_over())
-    }
-
-    /// Waits until the owner thread has ended or `until` has come. Returns true if the thread has ended.
-    pub(crate) fn wait_for_owner(&self, until: Tick) -> bool {
-        self.wait_for_condition(until, |state| state.owner_ended)
-    }
-
-    /// Waits until `holds` returns true or `until` has come; checked whenever `ended` is notified. Returns true if the condition
-    /// holds.
-    fn wait_for_condition(&self, until: Tick, holds: impl Fn(&DispatchState) -> bool) -> bool {
+    /// Waits until `holds` returns true or `until` has come; checked whenever the run or its owner thread ends. Returns true if the
+    /// condition holds.
+    pub(crate) fn wait_until(&self, until: Tick, holds: impl Fn(&DispatchState) -> bool) -> bool {
         let mut state = self.lock();
         loop {
             let left = until - self.clock.now();
@@ -419,30 +334,13 @@ impl Dispatcher {
         (RunReading { sums: reader.add(), state: run_state, expected }, result)
     }
 
-    /// Records that the caller, who takes items without a consumer, hands out an item with these samples.
-    pub(crate) fn hand_out(&self, samples: &[Origin]) {
-        self.lock().schedule.hand_out(1, samples);
-    }
-
-    /// Samples settled so far; `None` if the state certainly has more than `most` bytes.
-    pub(crate) fn progress(&self, most: u64) -> Option<Progress> {
-        let mut state = self.lock();
-        let data = state.data;
-        state.schedule.progress(data, most)
-    }
-
-    /// Failures by group, most frequent first, and the number of failures in no group.
-    pub(crate) fn failure_groups(&self) -> (Vec<FailureGroup>, u64) {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).listed()
-    }
-
     /// Runs the op of a task on the I/O runtime (e.g. a fetch), and reports the op's output to the schedule.
     async fn run_task(self: Arc<Self>, op: Arc<dyn TaskOp>, task: Task, item: Item) {
         let _guard = PanicGuard(self.clone());
         let slot = TaskSlot::new(self.clone(), task.stage, task.slot);
-        let begin = self.now();
+        let begin = self.clock.now();
         let answer = AssertUnwindSafe(async move { op.start_in(item, slot).await }).catch_unwind().await;
-        let time = OpTime { wall: self.now() - begin, cpu: 0 };
+        let time = OpTime { wall: self.clock.now() - begin, cpu: 0 };
         let outcome = answer.map_err(|panic| Fault::of_panic(&*panic));
         self.event(|schedule, now| schedule.complete(task, outcome, time, now));
     }
@@ -476,12 +374,7 @@ impl Dispatcher {
         });
     }
 
-    #[cfg(test)]
-    pub(crate) fn takers(&self) -> usize {
-        self.lock().takers
-    }
-
-    fn lock(&self) -> MutexGuard<'_, DispatchState> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, DispatchState> {
         // A poisoned lock is ignored: the panic is reported when the panicked thread is joined, and the other threads still have
         // to end.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

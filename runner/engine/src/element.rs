@@ -5,12 +5,10 @@ use penstock_types::data_set::is_exact;
 
 use crate::item::{Dtype, Tensor};
 
-/// Number of one element.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Element {
     /// Of a type of whole numbers; truth values are 0 and 1.
     Whole(i64),
-    /// Of a floating-point type.
     Real(f64),
 }
 

@@ -6,7 +6,6 @@ use tokio::sync::watch;
 #[derive(Clone, Debug)]
 pub struct Gathered<T> {
     values: watch::Sender<Vec<T>>,
-    /// Number of sources.
     sources: usize,
 }
 
@@ -16,7 +15,6 @@ impl<T: Clone> Gathered<T> {
         Self { values: watch::Sender::new(Vec::new()), sources }
     }
 
-    /// Adds the value of a source.
     pub fn add(&self, value: T) {
         self.values.send_modify(|values| values.push(value));
     }

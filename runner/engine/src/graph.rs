@@ -8,19 +8,15 @@ use penstock_types::resume::Kept;
 
 use crate::ports::{Consumer, Source, TaskOp, ThreadOpFactory};
 use crate::route::Route;
-use crate::schedule::{ChainShape, NodeShape, PipeRule, RunsOn, StageShape};
+use crate::schedule::{ChainShape, PipeRule, RunsOn};
 use crate::stage_work::StageWork;
 
 pub struct Graph {
     pub name: String,
     pub source: Box<dyn Source>,
-    pub source_node: GraphNode,
+    pub chain: Chain<StageOp>,
     /// Handling of samples that the source finds damaged: skipped or kept as dead letters.
     pub source_on_error: OnError,
-    pub stages: Vec<StageNode>,
-    /// Routes by number; their gates and joins are among the stages.
-    pub routes: Vec<Route>,
-    pub sink_node: GraphNode,
     /// Drains the sink queue on its own thread; with `None`, the caller takes the items with [`RunHandle::take`].
     ///
     /// [`RunHandle::take`]: crate::running::RunHandle::take
@@ -43,6 +39,16 @@ pub struct Graph {
     pub measured: bool,
 }
 
+/// Nodes of a pipeline, whose stages apply ops of the type `Op`.
+#[derive(Clone, Debug)]
+pub struct Chain<Op> {
+    pub source: GraphNode,
+    pub stages: Vec<StageNode<Op>>,
+    /// Routes by number; their gates and joins are among the stages.
+    pub routes: Vec<Route>,
+    pub sink: GraphNode,
+}
+
 /// A node of the chain and its output queue.
 #[derive(Clone, Debug)]
 pub struct GraphNode {
@@ -57,17 +63,17 @@ pub struct GraphNode {
     pub capacity: Capacity,
 }
 
-pub struct StageNode {
+#[derive(Clone, Debug)]
+pub struct StageNode<Op> {
     pub node: GraphNode,
     pub kind: StageKindName,
     pub on_error: OnError,
     pub max_failures: Option<FailureLimit>,
     /// Set if results never take more memory than their inputs.
     pub keeps_size: bool,
-    pub work: StageWork<StageOp>,
+    pub work: StageWork<Op>,
 }
 
-/// Op of a stage.
 pub enum StageOp {
     /// Runs an op that mostly waits, as a future.
     Tasks { op: Arc<dyn TaskOp>, concurrency: Concurrency, order: Order },
@@ -84,25 +90,25 @@ pub enum StageOp {
 impl Graph {
     /// Factories of the ops that run on worker threads, by stage.
     pub(crate) fn factories(&self) -> Vec<Option<Arc<dyn ThreadOpFactory>>> {
-        let factory = |stage: &StageNode| match stage.work.op()? {
+        let factory = |stage: &StageNode<StageOp>| match stage.work.op()? {
             StageOp::Threads { factory, .. } => Some(factory.clone()),
             StageOp::Tasks { .. } => None,
         };
-        self.stages.iter().map(factory).collect()
+        self.chain.stages.iter().map(factory).collect()
     }
 
     /// Ops that run as futures, by stage.
     pub(crate) fn task_ops(&self) -> Vec<Option<Arc<dyn TaskOp>>> {
-        let op = |stage: &StageNode| match stage.work.op()? {
+        let op = |stage: &StageNode<StageOp>| match stage.work.op()? {
             StageOp::Tasks { op, .. } => Some(op.clone()),
             StageOp::Threads { .. } => None,
         };
-        self.stages.iter().map(op).collect()
+        self.chain.stages.iter().map(op).collect()
     }
 
     /// True if the only stateful op saves its state.
     fn saves(&self) -> bool {
-        let stateful = self.stages.iter().filter_map(|stage| match stage.work.op()? {
+        let stateful = self.chain.stages.iter().filter_map(|stage| match stage.work.op()? {
             StageOp::Threads { factory, stateful: true, .. } => Some(factory),
             StageOp::Threads { .. } | StageOp::Tasks { .. } => None,
         });
@@ -110,20 +116,10 @@ impl Graph {
     }
 
     pub(crate) fn shape(&self) -> ChainShape {
-        let stage = |(position, stage): (usize, &StageNode)| StageShape {
-            node: stage.node.shape(),
-            on_error: stage.on_error,
-            max_failures: stage.max_failures,
-            keeps_size: stage.keeps_size,
-            rule: stage.work.map(|op| op.rule(position, self.threads)),
-        };
         ChainShape {
-            source: self.source_node.shape(),
+            nodes: self.chain.map(|position, op| op.rule(position, self.threads)),
             source_on_error: self.source_on_error,
             parts: self.source.parts(),
-            stages: self.stages.iter().enumerate().map(stage).collect(),
-            routes: self.routes.clone(),
-            sink: self.sink_node.shape(),
             buffer_bytes: self.buffer_bytes,
             known: self.known.clone(),
             kept: self.saves().then(|| self.kept.clone()),
@@ -135,8 +131,28 @@ impl Graph {
     }
 }
 
+impl<Op> Chain<Op> {
+    /// Same nodes with other ops, made from the positions of the stages and their ops.
+    pub(crate) fn map<Other>(&self, other: impl Fn(usize, &Op) -> Other) -> Chain<Other> {
+        let stage = |(position, stage): (usize, &StageNode<Op>)| StageNode {
+            node: stage.node.clone(),
+            kind: stage.kind,
+            on_error: stage.on_error,
+            max_failures: stage.max_failures,
+            keeps_size: stage.keeps_size,
+            work: stage.work.map(|op| other(position, op)),
+        };
+        Chain {
+            source: self.source.clone(),
+            stages: self.stages.iter().enumerate().map(stage).collect(),
+            routes: self.routes.clone(),
+            sink: self.sink.clone(),
+        }
+    }
+}
+
 impl StageOp {
-    pub(crate) fn rule(&self, position: usize, threads: usize) -> PipeRule {
+    fn rule(&self, position: usize, threads: usize) -> PipeRule {
         match self {
             Self::Tasks { concurrency, order, .. } => {
                 PipeRule { concurrency: concurrency.get() as usize, order: *order, runs_on: RunsOn::Tasks }
@@ -146,16 +162,6 @@ impl StageOp {
                 order: *order,
                 runs_on: RunsOn::thread(*stateful, position, threads),
             },
-        }
-    }
-}
-
-impl GraphNode {
-    pub(crate) fn shape(&self) -> NodeShape {
-        NodeShape {
-            id: self.id.clone(),
-            queue_id: self.queue_id.clone(),
-            capacity: self.capacity.get() as usize,
         }
     }
 }

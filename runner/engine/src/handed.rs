@@ -8,7 +8,6 @@ use crate::schedule::Schedule;
 pub(crate) struct Handed {
     /// Origins of the samples of each item, in the order of the items.
     waiting: VecDeque<Vec<Origin>>,
-    /// Number of completed items.
     completed: u64,
     /// Items and samples that are completed and not yet reported to the schedule.
     items: u64,

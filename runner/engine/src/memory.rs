@@ -59,14 +59,6 @@ struct Aligned {
     place: Range<usize>,
 }
 
-impl Aligned {
-    fn zeroed(len: usize) -> Self {
-        let bytes = vec![0; len + ALIGNMENT];
-        let start = unaligned(&bytes);
-        Self { bytes, place: start..start + len }
-    }
-}
-
 impl AsRef<[u8]> for Aligned {
     fn as_ref(&self) -> &[u8] {
         &self.bytes[self.place.clone()]
@@ -88,7 +80,10 @@ impl Maker for Buffers {
 
     /// The region is an eighth larger, so that the next, slightly larger array fits.
     fn make(&self, len: usize) -> Option<Aligned> {
-        Some(Aligned::zeroed(len + len / 8))
+        let len = len + len / 8;
+        let bytes = vec![0; len + ALIGNMENT];
+        let start = unaligned(&bytes);
+        Some(Aligned { bytes, place: start..start + len })
     }
 
     fn sizes(&self) -> RangeInclusive<usize> {
@@ -222,43 +217,34 @@ pub fn bytes_of(block: Box<dyn Block>) -> Bytes {
 }
 
 /// An array that is written from start to end.
-pub(crate) struct Filling {
-    room: Room,
-    written: usize,
-}
-
-enum Room {
+pub(crate) enum Filling {
     Heap(Vec<u8>),
-    Block(Box<dyn Block>),
+    /// A block, and the number of its bytes that are written.
+    Block(Box<dyn Block>, usize),
 }
 
 impl Filling {
     /// Allocates `len` bytes from `memory`, or on the heap.
     pub(crate) fn new(memory: Option<&dyn BatchMemory>, len: usize) -> Self {
         let block = memory.and_then(|memory| memory.take(len));
-        let room = block.map_or_else(|| Room::Heap(Vec::with_capacity(len)), Room::Block);
-        Self { room, written: 0 }
+        block.map_or_else(|| Self::Heap(Vec::with_capacity(len)), |block| Self::Block(block, 0))
     }
 
     pub(crate) fn append(&mut self, bytes: &[u8]) {
-        match &mut self.room {
-            Room::Heap(vec) => vec.extend_from_slice(bytes),
-            Room::Block(block) => {
+        match self {
+            Self::Heap(vec) => vec.extend_from_slice(bytes),
+            Self::Block(block, written) => {
                 let block: &mut [u8] = (**block).as_mut();
-                block[self.written..self.written + bytes.len()].copy_from_slice(bytes);
+                block[*written..*written + bytes.len()].copy_from_slice(bytes);
+                *written += bytes.len();
             }
         }
-        self.written += bytes.len();
     }
 
     pub(crate) fn finish(self) -> Bytes {
-        match self.room {
-            Room::Heap(vec) => Bytes::from(vec),
-            Room::Block(block) => {
-                let mut bytes = bytes_of(block);
-                bytes.truncate(self.written);
-                bytes
-            }
+        match self {
+            Self::Heap(vec) => Bytes::from(vec),
+            Self::Block(block, written) => bytes_of(block).slice(..written),
         }
     }
 }

@@ -13,7 +13,6 @@ use crate::parts::SourcePart;
 use crate::ports::SourceFault;
 use crate::share::Share;
 
-/// A source of a mixture.
 pub struct MixedPart {
     pub name: Arc<str>,
     pub samples: Arc<dyn Numbered>,
@@ -36,7 +35,6 @@ pub struct Mixed {
     fields: Option<DataFields>,
 }
 
-/// Order of a source in a pass.
 #[derive(Clone)]
 struct Pass {
     /// Number over all epochs.

@@ -30,7 +30,6 @@ struct Noted {
     endings: Endings,
     /// Rules that changed the selection.
     rules: BTreeSet<&'static str>,
-    /// Damaged parts.
     damaged: BTreeSet<Arc<str>>,
     /// Warnings: each with the things that it concerns.
     warnings: BTreeMap<&'static str, Concerned>,
@@ -40,7 +39,6 @@ struct Noted {
 
 #[derive(Debug, Default)]
 struct Concerned {
-    /// Things that were counted.
     known: HashSet<Hash>,
     /// Set if there were others beyond the maximum number.
     has_more: bool,

@@ -66,7 +66,6 @@ pub trait Numbered: Send + Sync {
     }
 }
 
-/// A read of numbered samples.
 pub type ReadSamples = BoxFuture<'static, Result<Chunk, ReadFault>>;
 
 /// Reason why a sample could not be read.
@@ -80,7 +79,6 @@ pub struct ReadFault {
 /// Opening of numbered samples, such as reading an index.
 pub type Open = BoxFuture<'static, Result<Arc<dyn Numbered>, SourceFault>>;
 
-/// Maximum number of samples in a chunk.
 const CHUNK: u64 = 256;
 
 /// Maximum number of chunks that are read at a time: more than stores answer at once, and few enough that samples without content
@@ -126,7 +124,6 @@ enum Ahead {
     Fault(SourceFault),
 }
 
-/// A read in progress.
 struct Read {
     epoch: u32,
     indexes: Vec<u64>,
@@ -160,6 +157,10 @@ impl NumberedSource {
     #[must_use]
     pub fn from(self, start: Option<Arc<StartPoint>>) -> Self {
         Self { start, ..self }
+    }
+
+    fn opened(&self) -> Option<&Reading> {
+        if let State::Open(reading) = &self.state { Some(reading) } else { None }
     }
 
     async fn reading(&mut self) -> Result<&mut Reading, SourceFault> {
@@ -294,7 +295,7 @@ impl Reading {
     /// Plans further reads by a read that has returned `made` samples. Those that it had no room for are read next.
     fn read_rest(&mut self, read: Read, made: usize) -> Result<(), SourceFault> {
         let Read { epoch, mut indexes, share, .. } = read;
-        if made == 0 && share.is_next() {
+        if made == 0 && share.is_next {
             return Err(SourceFault::new("a read has returned no sample", None));
         }
         let (rest, taken) = (indexes.split_off(made.min(indexes.len())), share.taken());
@@ -316,17 +317,11 @@ impl Source for NumberedSource {
     }
 
     fn total(&self) -> Option<u64> {
-        match &self.state {
-            State::Open(reading) => reading.total,
-            State::Closed(_) => None,
-        }
+        self.opened()?.total
     }
 
     fn data(&self) -> DataSet {
-        match &self.state {
-            State::Open(reading) => reading.data,
-            State::Closed(_) => DataSet::default(),
-        }
+        self.opened().map_or_else(DataSet::default, |reading| reading.data)
     }
 
     fn parts(&self) -> SourceParts {
@@ -334,13 +329,10 @@ impl Source for NumberedSource {
     }
 
     fn kept_bytes(&self) -> u64 {
-        match &self.state {
-            State::Open(reading) => {
-                let chunk = chunk_of(reading.mean_bytes) * reading.mean_bytes;
-                let planned = (reading.ahead.len() as u64 * chunk).min(reading.ahead_bytes.max(chunk));
-                reading.samples.kept_bytes() + planned.max(reading.room.used())
-            }
-            State::Closed(_) => 0,
-        }
+        self.opened().map_or(0, |reading| {
+            let chunk = chunk_of(reading.mean_bytes) * reading.mean_bytes;
+            let planned = (reading.ahead.len() as u64 * chunk).min(reading.ahead_bytes.max(chunk));
+            reading.samples.kept_bytes() + planned.max(reading.room.used())
+        })
     }
 }

@@ -6,7 +6,6 @@ use penstock_types::ledger::SourceBook;
 
 use crate::item::{Item, Origin};
 
-/// A source of a mixture.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourcePart {
     pub name: Arc<str>,
@@ -44,16 +43,11 @@ impl PartBooks {
     }
 
     pub(crate) fn draw(&mut self, origin: &Origin) {
-        count(self.parts.known(), &mut self.drawn, [origin]);
+        count(self.parts.known(), &mut self.drawn, [*origin]);
     }
 
     pub(crate) fn deliver(&mut self, item: &Item) {
-        let (parts, counts) = (self.parts.known(), &mut self.delivered);
-        match item {
-            Item::Sample(sample) => count(parts, counts, [&sample.origin]),
-            Item::Batch(samples) => count(parts, counts, samples.iter().map(|sample| &sample.origin)),
-            Item::Collated(batch) => count(parts, counts, &batch.origins),
-        }
+        count(self.parts.known(), &mut self.delivered, item.origins());
     }
 
     pub(crate) fn books(&self) -> Vec<SourceBook> {
@@ -69,7 +63,7 @@ impl PartBooks {
     }
 }
 
-fn count<'a>(parts: &[SourcePart], counts: &mut Vec<u64>, origins: impl IntoIterator<Item = &'a Origin>) {
+fn count(parts: &[SourcePart], counts: &mut Vec<u64>, origins: impl IntoIterator<Item = Origin>) {
     if parts.is_empty() {
         return;
     }

@@ -331,11 +331,7 @@ impl SampleFailure {
 impl Items {
     /// Number of samples in the items.
     pub fn samples(&self) -> u64 {
-        match self {
-            Self::None => 0,
-            Self::One(item) => item.samples(),
-            Self::Many(items) => items.iter().map(Item::samples).sum(),
-        }
+        self.as_slice().iter().map(Item::samples).sum()
     }
 
     pub(crate) fn as_mut_slice(&mut self) -> &mut [Item] {
@@ -357,11 +353,7 @@ impl Items {
 
     /// Bytes that the items take in memory.
     pub fn memory_bytes(&self) -> u64 {
-        match self {
-            Self::None => 0,
-            Self::One(item) => item.memory_bytes(),
-            Self::Many(items) => items.iter().map(Item::memory_bytes).sum(),
-        }
+        self.as_slice().iter().map(Item::memory_bytes).sum()
     }
 }
 

@@ -16,22 +16,20 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use futures::FutureExt;
-use penstock_types::policy::{Concurrency, OnError, Order, StageKindName};
+use penstock_types::policy::{Concurrency, OnError, Order};
 use penstock_types::run::{FailureClass, Window};
 use penstock_types::stats::Tick;
 
 use self::cores::Cores;
 pub use self::times::{OpTimes, RecordedTimes, StepTimes};
 use crate::chunk::Chunk;
-use crate::graph::GraphNode;
+use crate::graph::{Chain, StageNode};
 use crate::item::{Item, Sample};
 use crate::parts::SourceParts;
 use crate::ports::{Fault, Items, Output, Produced, Source};
 use crate::record::Recorder;
-use crate::route::Route;
 use crate::schedule::{
-    ChainShape, OpCall, OpTime, PipeRule, RunReader, RunSums, RunsOn, Schedule, SinkDelivery, StageRule,
-    StageShape, Task,
+    ChainShape, OpCall, OpTime, PipeRule, RunReader, RunSums, RunsOn, Schedule, SinkDelivery, Task,
 };
 use crate::stage_work::StageWork;
 
@@ -39,25 +37,14 @@ use crate::stage_work::StageWork;
 pub struct Scenario {
     /// Source of the samples. A range is sufficient, because the content of samples is never read.
     pub source: Box<dyn Source>,
-    pub source_node: GraphNode,
     pub source_time: Duration,
-    pub stages: Vec<ScenarioStage>,
-    /// Routes by number. Their paths are drawn at random, since the content of samples is never read.
-    pub routes: Vec<Route>,
-    pub sink_node: GraphNode,
+    /// Nodes of the pipeline. Paths of routes are drawn at random, since the content of samples is never read.
+    pub chain: Chain<ScenarioOp>,
     pub consumer: StepTimes,
     pub threads: usize,
-    /// Number of cores of the machine.
     pub cores: f64,
     /// Number of cores that other work would use if it had them.
     pub foreign_cores: f64,
-}
-
-#[derive(Debug)]
-pub struct ScenarioStage {
-    pub node: GraphNode,
-    pub kind: StageKindName,
-    pub work: StageWork<ScenarioOp>,
 }
 
 /// An op described by its durations.
@@ -107,7 +94,6 @@ pub struct Prediction {
     pub samples: u64,
 }
 
-/// Predicts the behaviour of `scenario`.
 pub fn predict(scenario: Scenario, extent: Extent) -> Prediction {
     Simulation::new(scenario).run(extent)
 }
@@ -169,31 +155,20 @@ struct OpUnderWay {
 impl Simulation {
     fn new(scenario: Scenario) -> Self {
         let threads = scenario.threads.max(1);
-        let stages = || {
-            let stages = scenario.stages.iter().enumerate();
-            stages.map(|(position, stage)| {
-                (&stage.node, stage.kind, stage.work.map(|op| op.rule(position, threads)))
-            })
-        };
-        let recorder = Recorder::new(
-            &scenario.source_node,
-            stages().map(|(node, kind, _)| (node, kind)),
-            &scenario.sink_node,
-        );
-        let stage_shape = |(node, _, rule): (&GraphNode, _, StageRule)| StageShape {
-            node: node.shape(),
+        let mut nodes = scenario.chain.map(|position, op| op.rule(position, threads));
+        let stages = nodes.stages.into_iter();
+        let never_ends_the_run = |stage: StageNode<PipeRule>| StageNode {
             on_error: OnError::Skip,
             max_failures: None,
             keeps_size: true,
-            rule,
+            ..stage
         };
+        nodes.stages = stages.map(never_ends_the_run).collect();
+        let recorder = Recorder::of(&nodes);
         let shape = ChainShape {
-            source: scenario.source_node.shape(),
+            nodes,
             source_on_error: OnError::Skip,
             parts: SourceParts::default(),
-            stages: stages().map(stage_shape).collect(),
-            routes: scenario.routes.clone(),
-            sink: scenario.sink_node.shape(),
             // The sizes of the samples are unknown, so a byte budget cannot apply here.
             buffer_bytes: u64::MAX,
             known: Vec::new(),
@@ -203,7 +178,7 @@ impl Simulation {
             all_may_fail_before: u32::MAX,
             measured: true,
         };
-        let ops = scenario.stages.into_iter().map(|stage| match stage.work {
+        let ops = scenario.chain.stages.into_iter().map(|stage| match stage.work {
             StageWork::Op(op) => Some(op),
             _ => None,
         });
@@ -272,7 +247,6 @@ impl Simulation {
         self.reader.add()
     }
 
-    /// Time of the next event.
     fn next_at(&self) -> Option<u64> {
         let waits = self.waiting.first_key_value().map(|((at, _), _)| *at);
         waits.into_iter().chain(self.cores.next_at(self.now)).min()

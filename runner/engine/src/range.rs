@@ -27,15 +27,6 @@ impl RangeSource {
     pub fn new(traversal: Traversal) -> Self {
         Self { total: traversal.total(), traversal }
     }
-
-    fn next_now(&mut self) -> Option<Produced> {
-        Some(match self.traversal.next_visits(CHUNK)? {
-            NextVisits::EpochEnd => Produced::EpochEnd,
-            NextVisits::Visits { epoch, indexes } => {
-                Produced::Samples(indexes.into_iter().map(|index| numbered(epoch, index)).collect())
-            }
-        })
-    }
 }
 
 /// Samples without fields whose key is their number in decimal, as [`RangeSource`] makes them.
@@ -62,7 +53,13 @@ impl Numbered for RangeSamples {
 
 impl Source for RangeSource {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Produced>, SourceFault>> {
-        std::future::ready(Ok(self.next_now())).boxed()
+        let produced = self.traversal.next_visits(CHUNK).map(|visits| match visits {
+            NextVisits::EpochEnd => Produced::EpochEnd,
+            NextVisits::Visits { epoch, indexes } => {
+                Produced::Samples(indexes.into_iter().map(|index| numbered(epoch, index)).collect())
+            }
+        });
+        std::future::ready(Ok(produced)).boxed()
     }
 
     fn total(&self) -> Option<u64> {

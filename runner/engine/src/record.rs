@@ -3,7 +3,7 @@ use penstock_types::run::{QueueRecord, StageRecord, Window};
 use penstock_types::stats::{BookRow, QueueSums, TaskSums, Tick};
 
 use crate::dispatch::RunReading;
-use crate::graph::{Graph, GraphNode};
+use crate::graph::{Chain, GraphNode};
 use crate::ports::Sums;
 use crate::schedule::RunSums;
 
@@ -15,24 +15,13 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
-    pub(crate) fn of(graph: &Graph) -> Self {
-        let stages = graph.stages.iter().map(|stage| (&stage.node, stage.kind));
-        Self::new(&graph.source_node, stages, &graph.sink_node)
-    }
-
-    /// Creates a recorder for these stages between source and sink.
-    pub(crate) fn new<'a>(
-        source: &GraphNode,
-        stages: impl Iterator<Item = (&'a GraphNode, StageKindName)>,
-        sink: &GraphNode,
-    ) -> Self {
-        let stages: Vec<_> = stages.map(|(node, kind)| (node.clone(), kind)).collect();
-        let nodes = stages.iter().map(|(node, _)| node);
+    pub(crate) fn of<Op>(chain: &Chain<Op>) -> Self {
+        let Chain { source, stages, sink, .. } = chain;
+        let nodes = stages.iter().map(|stage| &stage.node);
         let queues = std::iter::once(source).chain(nodes).chain([sink]).cloned().collect();
-        Self { stages, queues }
+        Self { stages: stages.iter().map(|stage| (stage.node.clone(), stage.kind)).collect(), queues }
     }
 
-    /// Figures of stages with this concurrency.
     pub(crate) fn stages(&self, sums: &[TaskSums], concurrency: &[usize]) -> Vec<StageRecord> {
         let stages = self.stages.iter().zip(sums).zip(concurrency);
         let record = stages.map(|(((node, kind), sums), concurrency)| StageRecord {
@@ -46,7 +35,6 @@ impl Recorder {
         record.collect()
     }
 
-    /// Figures of queues with this capacity.
     pub(crate) fn queues(&self, sums: &[QueueSums], capacity: &[usize]) -> Vec<QueueRecord> {
         let queues = self.queues.iter().zip(sums).zip(capacity);
         let record = queues.map(|((node, sums), capacity)| QueueRecord {

@@ -12,10 +12,8 @@ use crate::item::{Sample, Value};
 use crate::ops::Random;
 use crate::ports::Fault;
 
-/// One route.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// Nodes of the route.
     pub span: RouteSpan,
     pub choice: Choice,
     /// Order in which samples leave the paths. With `Order::Input`, all stages in the paths must keep the order, too, and hold no samples.

@@ -3,7 +3,7 @@
 use std::io;
 use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -16,14 +16,14 @@ use penstock_types::text::with_causes;
 use tokio::runtime::Handle;
 
 use crate::clock::Clock;
+pub use crate::dispatch::StopReason;
 use crate::dispatch::{Dispatcher, OwnerGuard, PanicGuard};
-pub use crate::dispatch::{StopReason, Taken};
 use crate::graph::Graph;
 use crate::handed::Handed;
-use crate::item::Origin;
+use crate::item::{Item, Origin};
 use crate::ports::{Consumer, Fault, Observer, Source};
 use crate::record::Recorder;
-use crate::schedule::RunError;
+use crate::schedule::{RunError, SinkDelivery};
 use crate::worker::run_worker;
 
 #[derive(Clone, Debug)]
@@ -47,6 +47,16 @@ pub struct Running {
     owner: JoinHandle<RunView>,
 }
 
+/// Result of taking an item from a run without a consumer.
+#[derive(Debug)]
+pub enum Taken {
+    Item(Item),
+    /// No item arrived within the given time.
+    NotYet,
+    /// The run has no more items.
+    Over,
+}
+
 /// Handle to a run that can be cloned and used from any thread.
 #[derive(Clone, Debug)]
 pub struct RunHandle {
@@ -63,7 +73,7 @@ impl Graph {
         clock: Arc<dyn Clock>,
         observers: Vec<Arc<dyn Observer>>,
     ) -> io::Result<Running> {
-        let recorder = Arc::new(Recorder::of(&self));
+        let recorder = Arc::new(Recorder::of(&self.chain));
         let dispatcher = Arc::new(Dispatcher::new(&self, runtime, clock, observers));
         let handle = RunHandle { dispatcher, recorder };
         let owner = {
@@ -94,38 +104,51 @@ impl Running {
 impl RunHandle {
     /// Ends the run immediately: guests are interrupted, and samples that are still in the pipeline count as left.
     pub fn stop(&self, reason: StopReason) {
-        self.dispatcher.stop(reason);
-    }
-
-    /// Ends the run immediately as failed with this error. Has no effect on a run that is over.
-    pub fn fail(&self, error: String) {
-        self.dispatcher.event(|schedule, _| {
-            if !schedule.is_over() {
-                schedule.fail(error);
+        self.dispatcher.change(|state| {
+            if !state.schedule.is_over() {
+                state.stopped = Some(reason);
+                match reason {
+                    StopReason::Asked => state.schedule.stop(),
+                    StopReason::TimeIsUp => state.schedule.time_is_up(),
+                }
             }
         });
     }
 
+    /// Ends the run immediately as failed with this error. Has no effect on a run that is over.
+    pub fn fail(&self, error: String) {
+        self.dispatcher.event(|schedule, _| schedule.fail_unless_over(error));
+    }
+
     /// Waits until the run is over, but not longer than `most`. Returns true if the run is over; threads may still be ending.
     pub fn wait_for(&self, most: Duration) -> bool {
-        self.dispatcher.wait_until(self.dispatcher.now().after(most))
+        self.dispatcher.wait_until(self.after(most), |state| state.schedule.is_over())
     }
 
     /// Waits until the run is over and all its threads have ended, but not longer than `most`. Returns true if all threads have
     /// ended; then [`Running::wait`] returns without waiting.
     pub fn ended_within(&self, most: Duration) -> bool {
-        self.dispatcher.wait_for_owner(self.dispatcher.now().after(most))
+        self.dispatcher.wait_until(self.after(most), |state| state.owner_ended)
     }
 
     /// Takes the next item of a graph without a consumer from the sink queue, on the calling thread, if one arrives within
     /// `most`. Several threads may call this method. The run ends once it has no more items.
     pub fn take(&self, most: Duration) -> Taken {
-        self.dispatcher.take_within(most)
+        let until = Some(self.after(most));
+        match self.dispatcher.deliver(until, 1, &mut Vec::new(), &mut Handed::default(), || {}) {
+            SinkDelivery::Item(item) => Taken::Item(item),
+            SinkDelivery::Wait => Taken::NotYet,
+            SinkDelivery::Ended => {
+                self.dispatcher.event(|schedule, _| schedule.consumer_done(Ok(()), 0));
+                Taken::Over
+            }
+            SinkDelivery::Over => Taken::Over,
+        }
     }
 
     /// Records that an item that was taken, with these samples, is handed out to the user: a resumed run does not repeat it.
     pub fn hand_out(&self, samples: &[Origin]) {
-        self.dispatcher.hand_out(samples);
+        self.dispatcher.lock().schedule.hand_out(1, samples);
     }
 
     /// Counts samples that were taken, and that the user has not got, as left.
@@ -136,18 +159,25 @@ impl RunHandle {
     /// Ends the run as completed because another rank has no more batches: all that is left is discarded, and settled. Has no effect on a run
     /// that was stopped.
     pub fn end_together(&self) {
-        self.dispatcher.end_together();
+        self.dispatcher.change(|state| {
+            if state.stopped.is_none() {
+                state.schedule.end_together(state.expected);
+            }
+        });
     }
 
     /// Samples settled so far: handed out, left out on purpose, or failed. `None` if the state certainly has more than `most_bytes`.
     pub fn progress(&self, most_bytes: u64) -> Option<Progress> {
-        self.dispatcher.progress(most_bytes)
+        let mut state = self.dispatcher.lock();
+        let data = state.data;
+        state.schedule.progress(data, most_bytes)
     }
 
     pub fn view(&self) -> RunView {
         let (now, (error, ledger)) =
             self.dispatcher.read(|schedule| (schedule.error().map(str::to_owned), schedule.ledger()));
-        let (failures, failures_not_listed) = self.dispatcher.failure_groups();
+        let groups = self.dispatcher.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let (failures, failures_not_listed) = groups.listed();
         RunView {
             state: now.state,
             error,
@@ -159,6 +189,10 @@ impl RunHandle {
             failures,
             failures_not_listed,
         }
+    }
+
+    fn after(&self, time: Duration) -> Tick {
+        self.dispatcher.clock.now().after(time)
     }
 
     /// Starts all other threads, reports statistics to the observers until the run is over, and joins the threads.
@@ -212,16 +246,16 @@ impl RunHandle {
         let mut before = self.recorder.nothing();
         loop {
             let border = windows.border.min(pulses.border);
-            let over = self.dispatcher.wait_until(border);
+            let over = self.dispatcher.wait_until(border, |state| state.schedule.is_over());
             let (run, ()) = self.dispatcher.read(|_| ());
             let now = &run.sums;
             if now.at > before.at {
                 let sums = self.recorder.sums(&before, &run);
-                self.dispatcher.observers().iter().for_each(|observer| observer.on_sums(&sums));
+                self.dispatcher.observers.iter().for_each(|observer| observer.on_sums(&sums));
             }
             if (over || now.at >= windows.border) && now.at > at_window.at {
                 let window = self.recorder.window(&at_window, now);
-                self.dispatcher.observers().iter().for_each(|observer| observer.on_window(&window));
+                self.dispatcher.observers.iter().for_each(|observer| observer.on_window(&window));
                 at_window = now.clone();
             }
             windows.pass(now.at);
@@ -263,16 +297,18 @@ const CONSUMER_STACK_BYTES: usize = 2 << 20;
 
 fn run_consumer(dispatcher: &Arc<Dispatcher>, mut consumer: Box<dyn Consumer>) {
     let _guard = PanicGuard(dispatcher.clone());
-    let fail = |message| dispatcher.event(|schedule, _| schedule.consumer_failed(message));
+    let fail = |message| dispatcher.event(|schedule, _| schedule.fail_unless_over(message));
     let (most, mut more) = (consumer.takes_at_once(), Vec::new());
     let completes_later = consumer.completed().is_some();
     let mut handed = Handed::default();
-    while let Some(item) = dispatcher.take_blocking(most, &mut more, &mut handed, || consumer.taken()) {
+    while let SinkDelivery::Item(item) =
+        dispatcher.deliver(None, most, &mut more, &mut handed, || consumer.taken())
+    {
         for item in iter::once(item).chain(more.drain(..)) {
             if completes_later {
                 handed.take(&item);
             }
-            match catch_unwind(AssertUnwindSafe(|| consumer.consume(item, dispatcher.stop_flag()))) {
+            match catch_unwind(AssertUnwindSafe(|| consumer.consume(item, &dispatcher.stop))) {
                 Ok(Ok(())) => {}
                 Ok(Err(fault)) => fail(cannot_continue(&fault)),
                 // The panic may have left the consumer in an inconsistent state, so `finish` is not called.
@@ -282,7 +318,7 @@ fn run_consumer(dispatcher: &Arc<Dispatcher>, mut consumer: Box<dyn Consumer>) {
         }
     }
     let ending = dispatcher.ending();
-    match catch_unwind(AssertUnwindSafe(|| consumer.finish(ending, dispatcher.stop_flag()))) {
+    match catch_unwind(AssertUnwindSafe(|| consumer.finish(ending, &dispatcher.stop))) {
         Ok(finished) => {
             let finished = finished.map_err(|fault| RunError(cannot_continue(&fault)));
             let unfinished = consumer.unfinished();
@@ -332,8 +368,8 @@ mod tests {
     use super::*;
     use crate::clock::MonotonicClock;
     use crate::consumers::Discard;
-    use crate::graph::{GraphNode, StageNode, StageOp};
-    use crate::item::{Item, Sample};
+    use crate::graph::{Chain, GraphNode, StageNode, StageOp};
+    use crate::item::Sample;
     use crate::ports::{Output, Produced, SourceFault, StopFlag, ThreadOp, ThreadOpFactory};
     use crate::range::RangeSource;
     use crate::schedule::Resize;
@@ -409,7 +445,7 @@ mod tests {
         }
     }
 
-    fn stage(position: usize, concurrency: u32, stateful: bool) -> StageNode {
+    fn stage(position: usize, concurrency: u32, stateful: bool) -> StageNode<StageOp> {
         let concurrency = Concurrency::new(concurrency).unwrap();
         let work = StageWork::Op(StageOp::Threads {
             factory: Arc::new(Uneven),
@@ -434,18 +470,15 @@ mod tests {
 
     fn graph(
         source: impl Source + 'static,
-        stages: Vec<StageNode>,
+        stages: Vec<StageNode<StageOp>>,
         consumer: Option<Box<dyn Consumer>>,
     ) -> Graph {
         Graph {
             name: "test".to_owned(),
             source: Box::new(source),
-            source_node: node("source"),
             source_on_error: OnError::Skip,
             threads: stages.len().max(1),
-            stages,
-            routes: Vec::new(),
-            sink_node: node("sink"),
+            chain: Chain { source: node("source"), stages, routes: Vec::new(), sink: node("sink") },
             consumer,
             stack_bytes: 1 << 20,
             buffer_bytes: u64::MAX,
@@ -532,7 +565,7 @@ mod tests {
         let handle = running.handle();
         thread::scope(|scope| {
             let waiting = [(); 2].map(|()| scope.spawn(|| handle.take(LONG)));
-            while handle.dispatcher.takers() < 2 {
+            while handle.dispatcher.lock().takers < 2 {
                 thread::yield_now();
             }
             // Both samples arrive at once and cause a single wake-up.

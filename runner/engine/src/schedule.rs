@@ -50,13 +50,14 @@ use self::queue::{Queue, Take};
 pub(crate) use self::resize::{Resize, ResizeFault};
 use self::route::Routes;
 use self::settled::Settled;
-pub(crate) use self::shape::{ChainShape, NodeShape, PipeRule, StageRule, StageShape};
+pub(crate) use self::shape::{ChainShape, PipeRule};
 use self::sink::SinkEnd;
 use self::source::SourceEnd;
 use self::stage::{Kind, Stage};
 pub(crate) use self::sums::{RunReader, RunSums};
 use self::work::WorkList;
 pub(crate) use self::work::{DoneTask, OpCall, OpTime, RunsOn, Task, WorkerJob};
+use crate::graph::Chain;
 use crate::item::{Item, Origin};
 use crate::ports::{Fault, Output, Produced};
 
@@ -80,7 +81,6 @@ pub(crate) struct Schedule {
     latest: Tick,
 }
 
-/// Result of a take by the consumer.
 #[derive(Debug)]
 pub(crate) enum SinkDelivery {
     Item(Item),
@@ -88,7 +88,6 @@ pub(crate) enum SinkDelivery {
     Wait,
     /// All items were delivered. The run is over once the consumer is done.
     Ended,
-    /// The run is over.
     Over,
 }
 
@@ -96,25 +95,23 @@ impl Schedule {
     /// Creates a schedule whose ops are not built yet: it holds a build job for each stage that runs on worker threads.
     pub(crate) fn new(shape: ChainShape, now: Tick) -> Self {
         let queue_meter = || if shape.measured { QueueMeter::starting_at(now) } else { QueueMeter::off() };
-        let nodes = iter::once(&shape.source)
-            .chain(shape.stages.iter().map(|stage| &stage.node))
-            .chain([&shape.sink]);
-        let mut queues: Vec<Queue> =
-            nodes.map(|node| Queue::new(node.queue_id.clone(), node.capacity, queue_meter())).collect();
-        let routes = Routes::new(shape.routes, queues.len());
+        let Chain { source, stages, routes, sink } = shape.nodes;
+        let nodes = iter::once(&source).chain(stages.iter().map(|stage| &stage.node)).chain([&sink]);
+        let mut queues: Vec<Queue> = nodes.map(|node| Queue::new(node, queue_meter())).collect();
+        let routes = Routes::new(routes, queues.len());
         let in_paths =
             queues.iter_mut().enumerate().filter(|(node, _)| routes.spans().any(|span| span.contains(*node)));
-        in_paths.for_each(|(_, queue)| queue.keep_ends());
+        in_paths.for_each(|(_, queue)| queue.keeps_ends = true);
         let measured = shape.measured.then_some(now);
-        let stages = shape.stages.into_iter().enumerate();
+        let stages = stages.into_iter().enumerate();
         let stages: Vec<Stage> =
             stages.map(|(position, stage)| Stage::new(position, stage, measured)).collect();
-        let stateful = |stage: &Stage| matches!(&stage.kind, Kind::Pipe(pipe) if matches!(pipe.runs_on(), RunsOn::OneThread(_)));
+        let stateful = |stage: &Stage| matches!(&stage.kind, Kind::Pipe(pipe) if matches!(pipe.runs_on, RunsOn::OneThread(_)));
         let last_stateful = stages.iter().rposition(stateful);
         let mut schedule = Self {
-            source: SourceEnd::new(shape.source.id, shape.source_on_error, shape.parts),
+            source: SourceEnd::new(source.id, shape.source_on_error, shape.parts),
             stages,
-            sink: SinkEnd::new(shape.sink.id),
+            sink: SinkEnd::new(sink.id),
             routes,
             agenda: Agenda::none_of(queues.len()),
             queues,
@@ -267,10 +264,10 @@ impl Schedule {
         let (failed, fatal) =
             pipe.complete(task.slot, outcome, time, &mut stage.core, &mut self.settled, now);
         if stage.core.book.made > made {
-            self.failures.epochs.added(pipe.epoch(), stage.core.book.made - made);
+            self.failures.epochs.added(pipe.epoch, stage.core.book.made - made);
         }
         if let Some(failed) = failed {
-            self.failures.add(pipe.epoch(), failed);
+            self.failures.add(pipe.epoch, failed);
         }
         self.budget.replace(before, pipe.task_bytes(task.slot));
         if (fatal.is_some() || self.failures.samples > 0)
@@ -281,7 +278,6 @@ impl Schedule {
         }
     }
 
-    /// Takes the next delivery for the consumer.
     pub(crate) fn deliver(&mut self, now: Tick) -> SinkDelivery {
         if self.end.over {
             return SinkDelivery::Over;
@@ -348,9 +344,8 @@ impl Schedule {
         call
     }
 
-    /// Ends the run as failed because the consumer cannot continue; samples still in the pipeline count as left. Does nothing if
-    /// the run is over.
-    pub(crate) fn consumer_failed(&mut self, message: String) {
+    /// Ends the run as failed; samples still in the pipeline count as left. Does nothing if the run is over.
+    pub(crate) fn fail_unless_over(&mut self, message: String) {
         if !self.end.over {
             self.fail(message);
         }
@@ -381,7 +376,8 @@ impl Schedule {
         if !self.end.over {
             self.check_all_limits();
         }
-        self.end.unread = Some(expected.map_or(0, |expected| expected.saturating_sub(self.source.made())));
+        self.end.unread =
+            Some(expected.map_or(0, |expected| expected.saturating_sub(self.source.core.book.made)));
         self.stop();
     }
 
@@ -399,7 +395,7 @@ impl Schedule {
 
     /// True if the source has ended or the run has failed, and the remaining items are being delivered.
     pub(crate) fn is_draining(&self) -> bool {
-        self.source.is_closed() || self.end.error.is_some()
+        self.source.core.closed || self.end.error.is_some()
     }
 
     pub(crate) fn error(&self) -> Option<&str> {
@@ -415,7 +411,7 @@ impl Schedule {
                 return Some(job.worker);
             }
             let op = match &self.stages[job.task.stage].kind {
-                Kind::Pipe(pipe) if matches!(job.work, OpCall::Apply(_)) => pipe.op_nanos().max(1),
+                Kind::Pipe(pipe) if matches!(job.work, OpCall::Apply(_)) => pipe.op_nanos.max(1),
                 _ => u64::MAX,
             };
             let is_covered = op <= covered;
@@ -426,7 +422,7 @@ impl Schedule {
 
     /// True if the consumer can take an item without waiting.
     pub(crate) fn has_delivery(&self) -> bool {
-        !self.end.over && self.queues.last().is_some_and(|queue| queue.items() > 0)
+        !self.end.over && self.queues.last().is_some_and(|queue| queue.items > 0)
     }
 
     /// Takes the tasks that failed since the last call, to be counted by group outside the run's lock.
@@ -445,13 +441,13 @@ impl Schedule {
             stage.core.meter.read(now, sums);
         }
         for (queue, sums) in self.queues.iter_mut().zip(&mut recent.queues) {
-            queue.meter().read(now, sums);
+            queue.meter.read(now, sums);
         }
         recent.delivered = self.delivered();
         recent.failed_samples = self.failures.samples;
         recent.concurrency = self.stages.iter().map(Stage::concurrency).collect();
-        recent.capacity = self.queues.iter().map(Queue::capacity).collect();
-        recent.occupancy = self.queues.iter().map(Queue::items).collect();
+        recent.capacity = self.queues.iter().map(|queue| queue.capacity).collect();
+        recent.occupancy = self.queues.iter().map(|queue| queue.items).collect();
         recent.books = self.books();
     }
 
@@ -468,7 +464,7 @@ impl Schedule {
 
     /// Samples taken by the consumer.
     pub(crate) fn delivered(&self) -> u64 {
-        self.queues.last().map_or(0, Queue::taken)
+        self.queues.last().map_or(0, |queue| queue.taken)
     }
 
     pub(crate) fn ledger(&self) -> Ledger {
@@ -493,10 +489,10 @@ impl Schedule {
     fn prepare(&mut self) {
         for (position, stage) in self.stages.iter().enumerate() {
             if let Kind::Pipe(pipe) = &stage.kind
-                && pipe.runs_on() != RunsOn::Tasks
+                && pipe.runs_on != RunsOn::Tasks
             {
                 let task = Task { stage: position, slot: 0 };
-                let worker = pipe.runs_on().worker();
+                let worker = pipe.runs_on.worker();
                 self.work.jobs.push_back(WorkerJob { task, work: OpCall::Prepare, worker });
                 self.work.preparing += 1;
             }

@@ -17,7 +17,8 @@ pub struct Room {
 #[derive(Clone, Debug)]
 pub struct Share {
     taken: Arc<Taken>,
-    is_next: bool,
+    /// Set if the samples of the read are needed next.
+    pub(crate) is_next: bool,
 }
 
 #[derive(Debug)]
@@ -32,7 +33,6 @@ impl Room {
         Arc::new(Self { most, used: AtomicU64::new(0) })
     }
 
-    /// Bytes that are taken.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
@@ -47,11 +47,6 @@ impl Share {
     /// The share of a read that is alone. Its first sample may take more than `most` bytes.
     pub fn alone(most: u64) -> Self {
         Room::new(most).share(true)
-    }
-
-    /// True if the samples of the read are needed next.
-    pub(crate) fn is_next(&self) -> bool {
-        self.is_next
     }
 
     /// Takes memory for the sample at `place` among those of the read. Returns false if there is no room: the read ends before this sample.
@@ -72,7 +67,6 @@ impl Share {
         self.take(place, sample.memory_bytes().saturating_sub(encoded))
     }
 
-    /// Bytes that the read has taken.
     pub fn taken(&self) -> u64 {
         self.taken.bytes.load(Ordering::Relaxed)
     }

@@ -33,7 +33,6 @@ impl<Op> StageWork<Op> {
         }
     }
 
-    /// Op of the stage, if it has one.
     pub fn op(&self) -> Option<&Op> {
         match self {
             Self::Op(op) => Some(op),
@@ -41,7 +40,6 @@ impl<Op> StageWork<Op> {
         }
     }
 
-    /// Same work with another op.
     pub(crate) fn map<Other>(&self, other: impl FnOnce(&Op) -> Other) -> StageWork<Other> {
         match self {
             Self::Op(op) => StageWork::Op(other(op)),

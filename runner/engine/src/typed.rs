@@ -306,7 +306,6 @@ pub fn learn(learner: &mut Learner, sample: &Sample) -> Result<(), TypeFault> {
     Ok(())
 }
 
-/// Type of a value.
 pub fn type_of(value: &Value) -> FieldType {
     match value {
         Value::Blob(_) => FieldType::Bytes,
@@ -432,18 +431,21 @@ fn has_type(value: &Value, kind: FieldType) -> bool {
 
 /// The value as one of the type; `None` if that would change it.
 fn converted(value: &Value, kind: FieldType) -> Option<Value> {
+    let list = |dtype, data: &[u8]| {
+        Some(Value::Tensor(Tensor { dtype, shape: vec![1], data: Bytes::copy_from_slice(data) }))
+    };
     match (value, kind) {
         (Value::Int(number), FieldType::Real) if is_exact(*number) => Some(Value::Real(*number as f64)),
         (Value::Int(number), FieldType::Tensor { dtype: Some(Dtype::Int64), dimensions: Some(1) }) => {
-            list(Dtype::Int64, number.to_le_bytes().to_vec())
+            list(Dtype::Int64, &number.to_le_bytes())
         }
         (Value::Real(number), FieldType::Tensor { dtype: Some(Dtype::Float64), dimensions: Some(1) }) => {
-            list(Dtype::Float64, number.to_le_bytes().to_vec())
+            list(Dtype::Float64, &number.to_le_bytes())
         }
         (Value::Real(number), FieldType::Tensor { dtype: Some(Dtype::Float32), dimensions: Some(1) }) => {
             let single = *number as f32;
             let is_same = f64::from(single) == *number || number.is_nan();
-            is_same.then(|| list(Dtype::Float32, single.to_le_bytes().to_vec())).flatten()
+            is_same.then(|| list(Dtype::Float32, &single.to_le_bytes())).flatten()
         }
         (Value::Tensor(tensor), FieldType::Tensor { dtype: Some(dtype), dimensions }) => {
             let has_dimensions =
@@ -455,11 +457,6 @@ fn converted(value: &Value, kind: FieldType) -> Option<Value> {
         }
         _ => None,
     }
-}
-
-#[expect(clippy::unnecessary_wraps, reason = "an arm of `converted`")]
-fn list(dtype: Dtype, data: Vec<u8>) -> Option<Value> {
-    Some(Value::Tensor(Tensor { dtype, shape: vec![1], data: data.into() }))
 }
 
 /// Numbered samples that get the types of their data set as they are read.

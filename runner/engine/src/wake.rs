@@ -18,7 +18,6 @@ pub(crate) struct Signal {
     spins: AtomicBool,
 }
 
-/// A wait that begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     since: Tick,
@@ -83,7 +82,6 @@ impl Signal {
     }
 }
 
-/// Workers without a job.
 #[derive(Debug)]
 pub(crate) struct IdleWorkers {
     /// Workers that wait and were not called; the last one began to wait last.

@@ -28,24 +28,24 @@ pub(crate) fn run_worker(
 ) {
     let _guard = PanicGuard(dispatcher.clone());
     let mut thread_ops = WorkerOps { factories, ops: factories.iter().map(|_| None).collect() };
-    let stop = dispatcher.stop_flag();
+    let stop = &dispatcher.stop;
     let mut batch = JobBatch::default();
-    let mut now = dispatcher.now();
+    let mut now = dispatcher.clock.now();
     let mut cpu = CpuShare::starting();
     while dispatcher.next_jobs(worker, &mut batch, now) {
-        now = dispatcher.now();
+        now = dispatcher.clock.now();
         let latest = now.after(MOST_BATCH_TIME);
         while let Some(WorkerJob { task, work, .. }) = batch.jobs.pop_front() {
             let built = thread_ops.build(task.stage, stop);
             if matches!(work, OpCall::Prepare) {
                 dispatcher.event(|schedule, now| schedule.prepared(task.stage, built.map(|_| ()), now));
-                now = dispatcher.now();
+                now = dispatcher.clock.now();
                 break;
             }
             // Building an instance does not count as time of the op.
-            let begin = if matches!(built, Ok(0)) { now } else { dispatcher.now() };
+            let begin = if matches!(built, Ok(0)) { now } else { dispatcher.clock.now() };
             let outcome = thread_ops.run(task.stage, work, built, stop);
-            now = dispatcher.now();
+            now = dispatcher.clock.now();
             let wall = now - begin;
             batch.done.push(DoneTask { task, outcome, time: OpTime { wall, cpu: cpu.of(wall) } });
             if now > latest || stop.is_set() {

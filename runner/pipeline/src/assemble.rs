@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use penstock_device::GpuError;
 use penstock_engine::consumers::{Discard, Simulate};
-use penstock_engine::graph::{Graph, GraphNode, StageNode, StageOp};
+use penstock_engine::graph::{Chain, Graph, GraphNode, StageNode, StageOp};
 use penstock_engine::memory::BatchMemory;
 use penstock_engine::ops::{Collate, SleepTask, SleepTimes, Usual};
 use penstock_engine::ports::{Consumer, Source, TaskOp, ThreadOpFactory};
@@ -26,7 +26,6 @@ use crate::files::{FilesConsumer, FilesError, FilesFolder};
 use crate::prepare::Prepared;
 use crate::run::Watched;
 
-/// Reasons why a checked pipeline cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum AssembleError {
     #[error("stage `{stage}`: its asset `{asset}` cannot be read")]
@@ -71,23 +70,16 @@ impl Assembly<'_> {
         let gpus = Gpus::of(plan, self.max_held)?;
         let mut stages = Vec::with_capacity(plan.stages.len());
         for stage in &plan.stages {
-            stages.push(StageNode {
-                node: node(&stage.id, &stage.label(), stage.queue),
-                kind: stage.kind.name(),
-                on_error: stage.on_error,
-                max_failures: stage.max_failures,
-                keeps_size: stage.kind.rules().keeps_size(),
-                work: self.work(stage, &gpus, watched).await?,
-            });
+            let op = self.op(stage, &gpus, watched).await?.map(StageWork::Op);
+            let work = op.or_else(|| StageWork::moving(&stage.kind));
+            stages.push(stage_node(stage, work.expect("a stage without an op moves samples")));
         }
+        let routes = routes(plan, |route, _| Some(Choice::Field(field_choice(route)))).unwrap_or_default();
         Ok(Graph {
             name: plan.name.clone(),
             source,
-            source_node: node(&plan.source.id, &plan.source.id.to_string(), plan.source.queue),
+            chain: chain(plan, stages, routes),
             source_on_error: OnError::Skip,
-            stages,
-            routes: routes(plan, |route, _| Some(Choice::Field(field_choice(route)))).unwrap_or_default(),
-            sink_node: node(&plan.sink.id, &plan.sink.id.to_string(), plan.sink.queue),
             consumer,
             threads: self.threads,
             stack_bytes: WORKER_STACK_BYTES,
@@ -101,7 +93,6 @@ impl Assembly<'_> {
         })
     }
 
-    /// Builds the consumer of the document.
     pub(crate) async fn consumer(&self, watched: &mut Watched) -> Result<Box<dyn Consumer>, AssembleError> {
         let plan = &self.prepared.plan;
         Ok(match &plan.consumer {
@@ -120,24 +111,14 @@ impl Assembly<'_> {
                     start.settled().delivered,
                     self.prepared.runtime.clone(),
                 );
-                watched.files = Some(consumer.count());
+                watched.files = Some(consumer.count.clone());
                 Box::new(consumer)
             }
         })
     }
 
-    async fn work(
-        &self,
-        stage: &StagePlan,
-        gpus: &Gpus,
-        watched: &mut Watched,
-    ) -> Result<StageWork<StageOp>, AssembleError> {
-        let op = self.op(stage, gpus, watched).await?.map(StageWork::Op);
-        Ok(op.or_else(|| StageWork::moving(&stage.kind)).expect("a stage without an op moves samples"))
-    }
-
     /// Builds the op of a stage; `None` for a stage that only moves samples.
-    async fn op(
+    pub(crate) async fn op(
         &self,
         stage: &StagePlan,
         gpus: &Gpus,
@@ -172,7 +153,7 @@ impl Assembly<'_> {
             StageKind::Sleep(sleep) => {
                 let times = SleepTimes::new(*sleep, self.prepared.plan.seed, &stage.seeded_as);
                 match sleep.on {
-                    SleepOn::Async => tasks(Arc::new(SleepTask::new(times, self.timer()?))),
+                    SleepOn::Async => tasks(Arc::new(SleepTask { times, timer: self.timer()? })),
                     SleepOn::Thread => threads(Arc::new(times)),
                 }
             }
@@ -182,31 +163,16 @@ impl Assembly<'_> {
         }))
     }
 
-    /// Factory of the op of a stage that occupies a worker thread; `None` for any other stage.
-    pub(crate) async fn computing(
-        &self,
-        stage: &StagePlan,
-    ) -> Result<Option<Arc<dyn ThreadOpFactory>>, AssembleError> {
-        if !stage.kind.rules().work().is_on_thread() {
-            return Ok(None);
-        }
-        Ok(match self.op(stage, &Gpus::default(), &mut Watched::default()).await? {
-            Some(StageOp::Threads { factory, .. }) => Some(factory),
-            Some(StageOp::Tasks { .. }) | None => None,
-        })
-    }
-
     /// Checks that each op from outside the document has a stage to run in.
     pub(crate) fn check_ops(&self) -> Result<(), AssembleError> {
-        let Some((id, _)) = self.ops.first_key_value().filter(|_| !self.prepared.takes_ops) else {
-            let computes = |id: &str| {
-                let mut stages = self.prepared.plan.stages.iter();
-                stages.any(|stage| stage.id.to_string() == id && stage.kind.rules().work().is_on_thread())
-            };
-            let unknown = self.ops.keys().find(|id| !computes(id));
-            return unknown.map_or(Ok(()), |id| Err(AssembleError::NoSuchOp(id.clone())));
-        };
-        Err(AssembleError::OpFromOutside(id.clone()))
+        let stages = &self.prepared.plan.stages;
+        let computing = stages.iter().filter(|stage| stage.kind.rules().work().is_on_thread());
+        let computing: BTreeSet<String> = computing.map(|stage| stage.id.to_string()).collect();
+        match self.ops.keys().find(|id| !self.prepared.takes_ops || !computing.contains(*id)) {
+            Some(id) if self.prepared.takes_ops => Err(AssembleError::NoSuchOp(id.clone())),
+            Some(id) => Err(AssembleError::OpFromOutside(id.clone())),
+            None => Ok(()),
+        }
     }
 
     /// Names of the fields that the stages before `stage` may change; `None` if they may change all.
@@ -293,7 +259,29 @@ fn field_choice(route: &RoutePlan) -> FieldChoice {
     FieldChoice::new(&route.field, paths, route.has_else.then_some(named))
 }
 
-pub(crate) fn node(id: &StageId, label: &str, capacity: Capacity) -> GraphNode {
+/// Nodes of a plan with these stages and routes.
+pub(crate) fn chain<Op>(plan: &Plan, stages: Vec<StageNode<Op>>, routes: Vec<Route>) -> Chain<Op> {
+    let end = |id: &StageId, queue| node(id, &id.to_string(), queue);
+    Chain {
+        source: end(&plan.source.id, plan.source.queue),
+        stages,
+        routes,
+        sink: end(&plan.sink.id, plan.sink.queue),
+    }
+}
+
+pub(crate) fn stage_node<Op>(stage: &StagePlan, work: StageWork<Op>) -> StageNode<Op> {
+    StageNode {
+        node: node(&stage.id, &stage.label(), stage.queue),
+        kind: stage.kind.name(),
+        on_error: stage.on_error,
+        max_failures: stage.max_failures,
+        keeps_size: stage.kind.rules().keeps_size(),
+        work,
+    }
+}
+
+fn node(id: &StageId, label: &str, capacity: Capacity) -> GraphNode {
     GraphNode {
         id: id.to_string(),
         name: id.name().to_owned(),

@@ -104,7 +104,6 @@ pub struct RankRate {
     pub limit: Limit,
 }
 
-/// Limit of a run according to its verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, strum::Display)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
@@ -118,9 +117,8 @@ pub enum Limit {
     Stage(String),
 }
 
-/// Compares a run with an earlier one.
 pub fn compare(first: &Recording, second: &Recording) -> Comparison {
-    let (one, other) = (first.snapshot(), second.snapshot());
+    let (one, other) = (&first.snapshot, &second.snapshot);
     let stages: Vec<StageDelta> = other
         .stages
         .iter()
@@ -134,7 +132,7 @@ pub fn compare(first: &Recording, second: &Recording) -> Comparison {
     let rate = Delta { from: rate(one), to: rate(other) };
     Comparison {
         sentence: sentence(&rate, &limits, &stages, [one.threads, other.threads]),
-        changes: differences(first.document(), second.document()),
+        changes: differences(&first.document, &second.document),
         rate,
         wait_s: of_sink(one, other, |sink| sink.ave_get_time_s),
         readiness: of_sink(one, other, |sink| sink.readiness),
@@ -144,7 +142,6 @@ pub fn compare(first: &Recording, second: &Recording) -> Comparison {
     }
 }
 
-/// Sources of both runs whose classes differ.
 fn differing_classes(one: &RunSnapshot, other: &RunSnapshot) -> Vec<ClassesDelta> {
     let differs = |source: &String| {
         let (first, second) = (one.labels.get(source)?, other.labels.get(source)?);
@@ -181,18 +178,18 @@ impl ClassesDelta {
 pub fn compare_ranks(runs: &[Recording]) -> Option<RankComparison> {
     let mut ranks = Vec::with_capacity(runs.len());
     for run in runs {
-        let rank = run.document().pointer("/source")?.as_object()?.values().next()?.pointer("/shard/rank")?;
+        let rank = run.document.pointer("/source")?.as_object()?.values().next()?.pointer("/shard/rank")?;
         ranks.push((u32::try_from(rank.as_u64()?).ok()?, run));
     }
     ranks.sort_by_key(|(rank, _)| *rank);
     if ranks.windows(2).any(|pair| pair[0].0 == pair[1].0) {
         return None;
     }
-    let median = middle(runs.iter().map(|run| rate(run.snapshot()).unwrap_or(0.0)))?;
+    let median = middle(runs.iter().map(|run| rate(&run.snapshot).unwrap_or(0.0)))?;
     let mut found: Vec<RankRate> = ranks
         .iter()
         .map(|(rank, run)| {
-            let own = rate(run.snapshot()).unwrap_or(0.0);
+            let own = rate(&run.snapshot).unwrap_or(0.0);
             let to_median = if median > 0.0 { own / median } else { 1.0 };
             RankRate { rank: *rank, rate: own, to_median, limit: Limit::of(run) }
         })
@@ -208,11 +205,11 @@ fn straggler(ranks: &[(u32, &Recording)], found: &[RankRate]) -> String {
     if slowest.to_median >= 1.0 - SAME {
         return format!("No rank is slower than the others by more than {:.0} %.", SAME * 100.0);
     }
-    let of_rank = |rank: u32| ranks.iter().find(|(found, _)| *found == rank).map(|(_, run)| run.snapshot());
+    let of_rank = |rank: u32| ranks.iter().find(|(found, _)| *found == rank).map(|(_, run)| &run.snapshot);
     let own = of_rank(slowest.rank).map_or(&[][..], |run| &run.stages);
     let slower = own.iter().filter_map(|stage| {
         let times = ranks.iter().filter_map(|(_, run)| {
-            let same = run.snapshot().stages.iter().find(|other| other.id == stage.id)?;
+            let same = run.snapshot.stages.iter().find(|other| other.id == stage.id)?;
             same.task.ave_time_s
         });
         let median = middle(times)?;
@@ -275,10 +272,10 @@ fn sentence(rate: &Delta, limits: &[Limit; 2], stages: &[StageDelta], threads: [
 
 impl Limit {
     fn of(run: &Recording) -> Self {
-        let Some(verdict) = &run.snapshot().verdict else { return Self::Nothing };
+        let Some(verdict) = &run.snapshot.verdict else { return Self::Nothing };
         // A consumer that discards items takes no time, so variance in the arrival of items is caused by the loader.
         let discards =
-            run.document().pointer("/consumer").is_none_or(|consumer| consumer.get("discard").is_some());
+            run.document.pointer("/consumer").is_none_or(|consumer| consumer.get("discard").is_some());
         match (verdict.kind, &verdict.stage) {
             (VerdictKind::Variance, Some(stage)) if discards => Self::Stage(stage.clone()),
             (VerdictKind::Consumer | VerdictKind::Variance, _) => Self::Consumer,

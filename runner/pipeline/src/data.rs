@@ -21,7 +21,6 @@ impl Prepared {
         Self { found: Found::default(), start: None, ..self.clone() }
     }
 
-    /// Fields that the source has found.
     pub(crate) fn own_fields(&self) -> Option<DataFields> {
         self.found.notes(&self.plan.source.id.to_string()).fields().map(|fields| (*fields).clone())
     }

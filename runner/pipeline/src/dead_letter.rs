@@ -22,7 +22,6 @@ pub(crate) struct DeadLetter<'a> {
     fields: Vec<KeptField>,
 }
 
-/// Properties of the stage in a dead letter.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct LetterStage {
     /// Digest of the stage's module; `None` for stages without one.
@@ -62,7 +61,6 @@ enum KeptValue {
     Tensor { dtype: String, shape: Vec<u32>, data: String },
 }
 
-/// Reasons why a line is not a dead letter of the run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LetterFault {
     #[error("is longer than {} MiB", .0 >> 20)]
@@ -96,7 +94,6 @@ pub(crate) enum LetterFault {
     OfARoute(String),
 }
 
-/// Reasons why the value of a field is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ValueFault {
     #[error("is not base64: {0}")]

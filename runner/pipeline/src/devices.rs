@@ -27,7 +27,6 @@ pub(crate) struct Gpus {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Transfers(BTreeMap<String, Seen>);
 
-/// Figures of a transfer, and the GPU that it copies to.
 #[derive(Clone, Debug)]
 struct Seen {
     figures: Arc<TransferFigures>,
@@ -121,7 +120,6 @@ fn number(device: Device) -> Option<u32> {
     }
 }
 
-/// Checks that the GPUs of the document exist.
 pub(crate) fn check_devices(plan: &Plan) -> Vec<SpecFault> {
     let fault = |stage: &StagePlan| {
         let StageKind::Transfer(Device::Cuda(number)) = stage.kind else { return None };

@@ -28,7 +28,7 @@ use penstock_types::fault::{self, Pointer};
 use penstock_types::plan::FilesPlan;
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
-pub(crate) use self::consumer::{FilesConsumer, FilesCount};
+pub(crate) use self::consumer::FilesConsumer;
 pub use self::manifest::DocumentChange;
 use self::manifest::Manifest;
 pub(crate) use self::manifest::differences;
@@ -129,7 +129,7 @@ impl FilesFolder {
                 "but no `{}` that describes its pipeline; another program may have written it",
                 Manifest::NAME
             );
-            return Err(FilesError::Foreign { place: self.to_string(), name: batch_name(*first), what });
+            return Err(self.foreign(&batch_name(*first), what));
         }
         let mut manifest = self.read_manifest().await?;
         let differences = differences(&manifest.recipe(), &own.recipe());
@@ -172,9 +172,7 @@ impl FilesFolder {
                 } else if let Some(number) = batch_number(name) {
                     there.insert(number);
                 } else {
-                    let what = "which `files` does not write".to_owned();
-                    let name = printable(name, MAX_SHOWN_KEY);
-                    return Err(FilesError::Foreign { place: self.to_string(), name, what });
+                    return Err(self.foreign(name, "which `files` does not write".to_owned()));
                 }
             }
         }
@@ -183,11 +181,7 @@ impl FilesFolder {
 
     async fn read_manifest(&self) -> Result<Manifest, FilesError> {
         let key = self.key(Manifest::NAME);
-        let foreign = |what: String| FilesError::Foreign {
-            place: self.to_string(),
-            name: Manifest::NAME.to_owned(),
-            what,
-        };
+        let foreign = |what| self.foreign(Manifest::NAME, what);
         let size = self.store.version(key.clone()).await?.size;
         if size > Manifest::MOST_BYTES {
             return Err(foreign(format!("which has {size} bytes, too many for a manifest of `files`")));
@@ -196,7 +190,6 @@ impl FilesFolder {
         Manifest::read(&bytes).map_err(|reason| foreign(format!("which cannot be read: {reason}")))
     }
 
-    /// Writes the state of the run.
     pub(crate) async fn put_state(&self, state: Bytes) -> Result<(), StoreError> {
         self.store.put(self.key(STATE), state).await
     }
@@ -205,6 +198,10 @@ impl FilesFolder {
     pub(crate) async fn state(&self, most: u64) -> Result<Bytes, StoreError> {
         let size = self.store.version(self.key(STATE)).await?.size;
         self.store.get_range(self.key(STATE), None, 0..size.min(most)).await
+    }
+
+    fn foreign(&self, name: &str, what: String) -> FilesError {
+        FilesError::Foreign { place: self.to_string(), name: printable(name, MAX_SHOWN_KEY), what }
     }
 
     fn key(&self, name: &str) -> Arc<str> {

@@ -28,18 +28,15 @@ impl Found {
         self.lock().labels.clone()
     }
 
-    /// Notes of the source with this name.
     pub(crate) fn notes(&self, source: &str) -> Notes {
         self.lock().notes.entry(source.to_owned()).or_default().clone()
     }
 
-    /// Things that were left out, by source.
     pub(crate) fn left_out(&self) -> BTreeMap<String, Vec<LeftOut>> {
         let left_out = self.each().into_iter().map(|(name, notes)| (name, notes.left_out()));
         left_out.filter(|(_, left_out)| !left_out.is_empty()).collect()
     }
 
-    /// Warnings about all sources.
     pub(crate) fn warnings(&self) -> Vec<String> {
         self.each().into_iter().flat_map(|(name, notes)| notes.warnings(&name)).collect()
     }

@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 
 use crate::prepare::Prepared;
 use crate::run::Run;
-use crate::runner::StartError;
+use crate::runner::{RunEnds, StartError};
 
 /// Gain up to which improvements are not worthwhile: two measurements may differ by this much.
 pub const ENOUGH: f64 = 0.02;
@@ -126,8 +126,12 @@ fn measured_once(
     let consumer = || -> Option<Box<dyn Consumer>> {
         simulated.map(|(step, jitter)| Box::new(Simulate::new(step, jitter, plan.seed)) as _)
     };
+    let start = |consumer: Box<dyn Consumer>| {
+        let ends = RunEnds { consumer: Some(consumer), ..RunEnds::default() };
+        runtime.block_on(prepared.start(None, ends))
+    };
     let mut measure = |leg, consumer: Box<dyn Consumer>| -> Result<(f64, QueueFigures), HeadspaceError> {
-        let run = runtime.block_on(prepared.start_with(None, consumer))?;
+        let run = start(consumer)?;
         on_start(leg, &run);
         measured(run, span)
     };
@@ -137,7 +141,7 @@ fn measured_once(
         Some(consumer) => {
             let alone = Alone::new(consumer, span.mul_f64(1.0 - WARM_UP));
             let found = alone.found.clone();
-            let run = runtime.block_on(prepared.start_with(None, Box::new(alone)))?;
+            let run = start(Box::new(alone))?;
             on_start(Leg::Consumer, &run);
             Some(alone_rate(run, &found)?)
         }
@@ -152,9 +156,9 @@ fn measured(run: Run, span: Duration) -> Result<(f64, QueueFigures), HeadspaceEr
         let snapshot = run.snapshot();
         (snapshot.elapsed_s, snapshot.queues.last().map_or(0, |queue| queue.figures.num_items))
     };
-    run.wait_for(span.mul_f64(WARM_UP));
+    run.handle.wait_for(span.mul_f64(WARM_UP));
     let (from_s, before) = taken(&run);
-    run.wait_for(span.mul_f64(1.0 - WARM_UP));
+    run.handle.wait_for(span.mul_f64(1.0 - WARM_UP));
     let (to_s, after) = taken(&run);
     let snapshot = ended(run)?;
     if snapshot.state != RunState::Completed {
@@ -174,15 +178,14 @@ fn measured(run: Run, span: Duration) -> Result<(f64, QueueFigures), HeadspaceEr
 
 fn alone_rate(run: Run, found: &Mutex<Option<f64>>) -> Result<f64, HeadspaceError> {
     let rate = || *found.lock().unwrap_or_else(PoisonError::into_inner);
-    while rate().is_none() && !run.wait_for(Duration::from_millis(20)) {}
+    while rate().is_none() && !run.handle.wait_for(Duration::from_millis(20)) {}
     let snapshot = ended(run)?;
     let unknown = || format!("the run of the consumer alone did not complete: {}", why(snapshot));
     rate().ok_or_else(|| HeadspaceError::Run(unknown()))
 }
 
-/// Ends a run after its time.
 fn ended(run: Run) -> Result<RunSnapshot, HeadspaceError> {
-    run.stop(StopReason::TimeIsUp);
+    run.handle.stop(StopReason::TimeIsUp);
     let snapshot = run.wait().snapshot;
     if snapshot.state == RunState::Stopped { Err(HeadspaceError::Stopped) } else { Ok(snapshot) }
 }

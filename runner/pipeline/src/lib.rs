@@ -43,7 +43,7 @@ pub use replay::{
 pub use resume::StateFile;
 pub use room::DiskRoom;
 pub use run::{Ended, Run, RunFacts};
-pub use runner::{Computing, ReadyRun, RunEnds, Runner, StartError, cores, shape_of};
+pub use runner::{ReadyRun, RunEnds, Runner, StartError, cores, shape_of};
 pub use std_modules::{STD_VERSION, StdModule};
 pub use stores::{StoreFault, Stores, WrittenFault};
 pub use tried::TriedSource;

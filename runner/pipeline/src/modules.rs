@@ -7,7 +7,6 @@ use penstock_wasm::{Module, ModuleError, Sandbox};
 use crate::prepare::NamedModules;
 use crate::std_modules::StdModule;
 
-/// Modules that pipelines may name.
 #[derive(Clone, Debug)]
 pub struct Modules {
     sandbox: Sandbox,
@@ -53,13 +52,16 @@ impl Modules {
         self.loaded.get(name).filter(|module| is_version(&module.manifest().version, version))
     }
 
-    /// Modules that a document names.
     pub(crate) fn named(&self, spec: &Spec) -> NamedModules<Module> {
         let found = spec.named_modules().into_iter().filter_map(|module| {
             let written = module.as_str();
             let module = self.find(written)?;
             let name = written.split('@').next().filter(|name| self.loaded.contains_key(*name));
-            let facts = facts(name.unwrap_or(&module.manifest().name), module);
+            let facts = ModuleFacts {
+                name: name.unwrap_or(&module.manifest().name).to_owned(),
+                digest: module.digest().to_owned(),
+                manifest: module.manifest().clone(),
+            };
             Some((written.to_owned(), (facts, module.clone())))
         });
         let uploaded = self.loaded.keys().filter(|name| StdModule::find(name).is_none()).cloned();
@@ -71,14 +73,6 @@ impl Modules {
 /// True if `found` is `wanted` or a release of it: `1.2.3` is a release of `1` and of `1.2`.
 fn is_version(found: &str, wanted: &str) -> bool {
     found == wanted || found.strip_prefix(wanted).is_some_and(|rest| rest.starts_with('.'))
-}
-
-fn facts(name: &str, module: &Module) -> ModuleFacts {
-    ModuleFacts {
-        name: name.to_owned(),
-        digest: module.digest().to_owned(),
-        manifest: module.manifest().clone(),
-    }
 }
 
 #[cfg(test)]

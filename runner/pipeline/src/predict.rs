@@ -12,8 +12,7 @@ use std::time::Duration;
 use penstock_engine::consumers::Simulate;
 use penstock_engine::ops::SleepTimes;
 use penstock_engine::predict::{
-    Extent, OpPlace, OpTimes, Prediction, RecordedTimes, Scenario, ScenarioOp, ScenarioStage, StepTimes,
-    predict,
+    Extent, OpPlace, OpTimes, Prediction, RecordedTimes, Scenario, ScenarioOp, StepTimes, predict,
 };
 use penstock_engine::range::RangeSource;
 use penstock_engine::stage_work::StageWork;
@@ -32,17 +31,15 @@ use self::baseline::{NoGain, computing_share, rate};
 use self::recording::RecordedStage;
 pub use self::recording::{Recording, RecordingError};
 pub use self::sweep::{Change, Proposal, SweepBudget, sweep};
-use crate::assemble::{node, routes};
+use crate::assemble::{chain, routes, stage_node};
 
 /// Default number of events of a prediction: gives half a percent of accuracy within a fraction of a second.
 const EVENTS: usize = 150_000;
 /// Length assumed for a source of unknown length: more samples than any prediction takes.
 const ENDLESS: u64 = 1 << 50;
 
-/// Maximum number of cores of a predicted machine.
 pub const MOST_CORES: f64 = 4096.0;
 
-/// The machine that a prediction assumes.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
     pub threads: u32,
@@ -53,7 +50,7 @@ pub struct Machine {
 
 impl Machine {
     fn foreign_cores(self, baseline: Option<&Baseline>) -> f64 {
-        self.foreign_cores.or_else(|| baseline.map(Baseline::foreign_cores)).unwrap_or(0.0)
+        self.foreign_cores.or_else(|| baseline.map(|baseline| baseline.foreign_cores)).unwrap_or(0.0)
     }
 
     /// Figures of the machine as predicted, with `used` cores of the ops.
@@ -147,7 +144,7 @@ pub fn predict_plan(
     span: Option<Duration>,
 ) -> Result<PredictReport, PredictError> {
     let extent = span.map_or(Extent::Events(EVENTS), Extent::For);
-    let recording = baseline.map(Baseline::recording);
+    let recording = baseline.map(|baseline| &baseline.recording);
     let foreign_cores = machine.foreign_cores(baseline);
     let with = |foreign_cores| -> Result<Prediction, PredictError> {
         let machine = Machine { foreign_cores: Some(foreign_cores), ..machine };
@@ -191,8 +188,8 @@ pub fn predict_plan(
         queues: window.queues,
         recorded: recording.map(|recording| RecordedRate {
             rate: recording.rate(),
-            samples_per_s: recording.snapshot().samples_per_s,
-            threads: recording.threads(),
+            samples_per_s: recording.snapshot.samples_per_s,
+            threads: recording.snapshot.threads,
         }),
         model_error: baseline.and_then(Baseline::model_error),
         gain: gain.as_ref().and_then(|gain| gain.as_ref().ok().copied()),
@@ -207,11 +204,7 @@ fn scenario(plan: &Plan, recording: Option<&Recording>, machine: Machine) -> Res
     for stage in &plan.stages {
         let recorded = recording.and_then(|recording| recording.stage(&stage.seeded_as, stage.kind.name()));
         match work(plan, stage, recorded) {
-            Some(work) => stages.push(ScenarioStage {
-                node: node(&stage.id, &stage.label(), stage.queue),
-                kind: stage.kind.name(),
-                work,
-            }),
+            Some(work) => stages.push(stage_node(stage, work)),
             None => unknown.push(format!("stage `{}`", stage.id)),
         }
     }
@@ -237,14 +230,11 @@ fn scenario(plan: &Plan, recording: Option<&Recording>, machine: Machine) -> Res
     let traversal = Traversal::new(count, plan.source.traversal).expect("a plan's shard was checked");
     Ok(Scenario {
         source: Box::new(RangeSource::new(traversal)),
-        source_node: node(&plan.source.id, &plan.source.id.to_string(), plan.source.queue),
         source_time: match plan.source.spec {
             Source::Range(_) => Duration::ZERO,
             _ => recording.map_or(Duration::ZERO, Recording::source_time),
         },
-        stages,
-        routes,
-        sink_node: node(&plan.sink.id, &plan.sink.id.to_string(), plan.sink.queue),
+        chain: chain(plan, stages, routes),
         consumer,
         threads: machine.threads as usize,
         cores: machine.cores,
@@ -264,12 +254,12 @@ fn work(
     };
     let as_recorded = |place: OpPlace| {
         let recorded = recorded.as_ref()?;
-        let times = RecordedTimes::new(recorded.times, recorded.mean_s(place), plan.seed, &stage.seeded_as);
-        let times = match place {
-            // The reads of a batch run concurrently, so an op on a larger batch takes no longer than on a smaller one.
-            OpPlace::Task => times,
-            OpPlace::Thread { .. } => times.for_batches_of(recorded.samples_per_task()),
-        };
+        let mean_s = recorded.mean_s(place);
+        let mut times = RecordedTimes::new(recorded.times, mean_s, plan.seed, &stage.seeded_as);
+        // The reads of a batch run concurrently, so an op on a larger batch takes no longer than on a smaller one.
+        if let OpPlace::Thread { .. } = place {
+            times.batch = Some(recorded.samples_per_task()).filter(|samples| *samples > 0.0);
+        }
         Some(op(OpTimes::Recorded(times), place, recorded.yields()))
     };
     if let Some(moving) = StageWork::moving(&stage.kind) {
@@ -282,7 +272,6 @@ fn work(
     Some(op(times, place, 1.0))
 }
 
-/// Where the ops of a stage run.
 fn place(kind: &StageKind) -> OpPlace {
     let (work, stateful) = (kind.rules().work(), kind.rules().is_stateful());
     if !work.is_on_thread() {

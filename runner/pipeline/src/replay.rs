@@ -5,7 +5,6 @@ mod source;
 mod survey;
 
 use std::num::NonZeroU32;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_types::fault::{self, SpecFault};
@@ -91,7 +90,7 @@ impl Runner {
         stage: &StageLetters,
         has_output: bool,
     ) -> Result<Prepared, Vec<SpecFault>> {
-        let spec = letters.spec();
+        let spec = &letters.spec;
         let makers = makers(spec, stage);
         let alone = alone(spec, &makers, stage, has_output);
         let outlets = Outlets { keeps_letters: has_output, streams: false, ..Outlets::ALL };
@@ -124,9 +123,9 @@ impl Prepared {
         stage: &StageLetters,
         output: Option<Arc<OutputFolder>>,
     ) -> Result<Run, StartError> {
-        let source = LetterSource::new(letters.path().to_owned(), stage);
+        let source = LetterSource::new(letters.path.clone(), stage);
         let ends = RunEnds { source: Some(Box::new(source)), ..RunEnds::default() };
-        self.ready(output, ends).await?.start(Vec::new())
+        self.start(output, ends).await
     }
 }
 
@@ -201,10 +200,6 @@ fn id_of(stage: &Stage, place: usize) -> StageId {
 impl Letters {
     /// Document of the original run, serialised again.
     pub fn document(&self) -> Value {
-        serde_json::to_value(self.spec()).expect("a document is JSON")
-    }
-
-    pub(crate) fn path(&self) -> &PathBuf {
-        &self.path
+        serde_json::to_value(&self.spec).expect("a document is JSON")
     }
 }

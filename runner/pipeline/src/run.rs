@@ -3,12 +3,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use penstock_engine::ports::{Observer, SampleFailure, Sums};
-use penstock_engine::running::{RunHandle, RunView, Running, StopReason, Taken};
+use penstock_engine::running::{RunHandle, RunView, Running};
 use penstock_types::ledger::RunBook;
 use penstock_types::plan::Plan;
 use penstock_types::policy::FailureLimit;
 use penstock_types::resume::{MAX_TOKEN_BYTES, StartPoint, StateTooLarge};
-use penstock_types::run::{RunId, RunSnapshot, Window};
+use penstock_types::run::{FilesRecord, RunId, RunSnapshot, Window};
 use penstock_types::series::TaskTimes;
 use penstock_types::stats::Histogram;
 use penstock_types::verdict::{Diagnosis, PipelineShape, VerdictSpan};
@@ -16,7 +16,6 @@ use penstock_wasm::{LogLines, StageFactory};
 
 use crate::dead_letter::LetterStage;
 use crate::devices::Transfers;
-use crate::files::FilesCount;
 use crate::found::Found;
 use crate::machine::MachineReading;
 use crate::output::{OutputError, OutputFolder};
@@ -26,10 +25,11 @@ use crate::spatial::spatial_warnings;
 #[derive(Debug)]
 pub struct Run {
     running: Running,
-    handle: RunHandle,
-    facts: RunFacts,
+    /// Handle to the run for any thread.
+    pub handle: RunHandle,
     watcher: Arc<Watcher>,
-    start: Arc<StartPoint>,
+    /// Place where the run began.
+    pub start: Arc<StartPoint>,
 }
 
 /// Result of a run that has ended.
@@ -48,21 +48,18 @@ pub struct Ended {
 #[derive(Clone, Debug)]
 pub struct RunFacts {
     id: RunId,
-    name: String,
-    /// Id of the source.
-    source: String,
-    failure_limit: Option<String>,
-    started_at: String,
+    /// Start time of the run, RFC 3339 in UTC.
+    pub started_at: String,
     threads: u32,
-    interval: Duration,
     /// Samples settled by the runs that this one continues.
     resumed: Option<RunBook>,
-    watched: Watched,
+    pub(crate) watched: Watched,
     machine: MachineReading,
-    verdicts: Verdicts,
+    /// Verdicts: updated by the thread that keeps the time of the run, read by any thread.
+    verdicts: Arc<Mutex<Diagnosis>>,
     /// Times of ops for each stage, in the order of the pipeline.
     times: Arc<Mutex<Vec<Histogram>>>,
-    plan: Arc<Plan>,
+    pub plan: Arc<Plan>,
 }
 
 /// Parts of a run that have counters of their own, which are read during the run.
@@ -71,14 +68,10 @@ pub(crate) struct Watched {
     /// Stages that run modules, by id.
     pub(crate) guests: BTreeMap<String, StageFactory>,
     /// Counters of a consumer that writes files.
-    pub(crate) files: Option<Arc<FilesCount>>,
+    pub(crate) files: Option<Arc<Mutex<FilesRecord>>>,
     pub(crate) transfers: Transfers,
     pub(crate) found: Found,
 }
-
-/// Verdicts of a run: updated by the thread that keeps its time, read by any thread.
-#[derive(Clone, Debug)]
-pub(crate) struct Verdicts(Arc<Mutex<Diagnosis>>);
 
 /// Observer that writes the output of a run.
 #[derive(Debug)]
@@ -86,88 +79,47 @@ pub(crate) struct Watcher {
     output: Option<Arc<OutputFolder>>,
     /// Properties of stages for dead letters, by stage id.
     stages: BTreeMap<String, LetterStage>,
-    times: Arc<Mutex<Vec<Histogram>>>,
+    pub(crate) facts: RunFacts,
     /// Machine counters at the end of the last window; only recorded for an output.
     machine: Mutex<MachineReading>,
-    verdicts: Verdicts,
 }
 
 impl Run {
-    pub(crate) fn new(
-        running: Running,
-        facts: RunFacts,
-        watcher: Arc<Watcher>,
-        start: Arc<StartPoint>,
-    ) -> Self {
-        Self { handle: running.handle(), running, facts, watcher, start }
+    pub(crate) fn new(running: Running, watcher: Arc<Watcher>, start: Arc<StartPoint>) -> Self {
+        Self { handle: running.handle(), running, watcher, start }
     }
 
     /// State from which another run continues, as JSON: what is handed out, left out or failed is not repeated.
     pub fn state(&self) -> Result<String, StateTooLarge> {
-        self.facts.state(&self.start, &self.handle, MAX_TOKEN_BYTES)
+        self.facts().state(&self.start, &self.handle, MAX_TOKEN_BYTES)
     }
 
-    /// Constant properties of the run.
     pub fn facts(&self) -> &RunFacts {
-        &self.facts
-    }
-
-    /// Place where the run began.
-    pub fn start(&self) -> &Arc<StartPoint> {
-        &self.start
+        &self.watcher.facts
     }
 
     /// Length of a measuring window.
     pub(crate) fn interval(&self) -> Duration {
-        self.facts.interval
-    }
-
-    pub fn id(&self) -> &str {
-        &self.facts.id
-    }
-
-    /// Ends the run early.
-    pub fn stop(&self, reason: StopReason) {
-        self.handle.stop(reason);
-    }
-
-    /// Handle to stop the run from another thread.
-    pub fn handle(&self) -> RunHandle {
-        self.handle.clone()
+        self.facts().plan.interval
     }
 
     pub fn output(&self) -> Option<Arc<OutputFolder>> {
         self.watcher.output.clone()
     }
 
-    /// Takes the next item of a run started by [`Runner::start_taken`]; waits at most `most`.
-    ///
-    /// [`Runner::start_taken`]: crate::Runner::start_taken
-    pub fn take(&self, most: Duration) -> Taken {
-        self.handle.take(most)
-    }
-
-    /// Waits up to `most` for the end of the run; true if it has ended.
-    pub fn wait_for(&self, most: Duration) -> bool {
-        self.handle.wait_for(most)
-    }
-
     pub fn snapshot(&self) -> RunSnapshot {
-        self.facts.snapshot(self.handle.view())
-    }
-
-    /// Last lines that each module logged, by stage id.
-    pub fn logs(&self) -> BTreeMap<String, LogLines> {
-        self.facts.logs()
+        self.facts().snapshot(self.handle.view())
     }
 
     /// Waits until the run has ended and its output is written.
     pub fn wait(self) -> Ended {
-        let snapshot = self.facts.snapshot(self.running.wait());
-        let state = self.facts.state(&self.start, &self.handle, MAX_TOKEN_BYTES);
-        let logs = self.facts.logs();
-        let output = match &self.watcher.output {
-            Some(output) => output.finish(&snapshot, &self.facts.times(&snapshot)),
+        let Watcher { facts, output, .. } = &*self.watcher;
+        let snapshot = facts.snapshot(self.running.wait());
+        let state = facts.state(&self.start, &self.handle, MAX_TOKEN_BYTES);
+        let guests = facts.watched.guests.iter();
+        let logs = guests.map(|(stage, guest)| (stage.clone(), guest.logs())).collect();
+        let output = match output {
+            Some(output) => output.finish(&snapshot, &facts.times(&snapshot)),
             None => Ok(()),
         };
         Ended { snapshot, logs, output, state }
@@ -181,20 +133,16 @@ impl RunFacts {
         threads: u32,
         resumed: Option<RunBook>,
         watched: Watched,
-        verdicts: Verdicts,
+        shape: PipelineShape,
     ) -> Self {
         Self {
             id: id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string().into()),
-            name: plan.name.clone(),
-            source: plan.source.id.to_string(),
-            failure_limit: plan.max_failures.map(|limit: FailureLimit| limit.in_words("samples")),
             started_at: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
             threads,
-            interval: plan.interval,
             resumed,
             watched,
             machine: MachineReading::now(),
-            verdicts,
+            verdicts: Arc::new(Mutex::new(Diagnosis::of(shape))),
             times: Arc::new(Mutex::new(vec![Histogram::default(); plan.stages.len()])),
             plan: Arc::new(plan.clone()),
         }
@@ -213,20 +161,11 @@ impl RunFacts {
         state.to_json_within(most)
     }
 
-    /// Plan of the run.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
     /// Distribution of op times for each stage of a snapshot of the run, by id.
     pub fn times(&self, snapshot: &RunSnapshot) -> BTreeMap<String, TaskTimes> {
-        let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = locked(&self.times);
         let named = snapshot.stages.iter().zip(&*times);
         named.map(|(stage, times)| (stage.id.clone(), TaskTimes::from(times))).collect()
-    }
-
-    fn logs(&self) -> BTreeMap<String, LogLines> {
-        self.watched.guests.iter().map(|(stage, guest)| (stage.clone(), guest.logs())).collect()
     }
 
     /// Stages that run modules, by id.
@@ -234,32 +173,27 @@ impl RunFacts {
         &self.watched.guests
     }
 
-    /// Start time of the run, RFC 3339 in UTC.
-    pub fn started_at(&self) -> &str {
-        &self.started_at
-    }
-
     pub fn verdict(&self) -> Option<VerdictSpan> {
-        self.verdicts.lock().current().cloned()
+        locked(&self.verdicts).current().cloned()
     }
 
     /// Completes the engine's `view` to a snapshot.
     pub fn snapshot(&self, view: RunView) -> RunSnapshot {
         let machine = MachineReading::now().since(&self.machine);
         let (verdict, verdicts) = {
-            let diagnosis = self.verdicts.lock();
+            let diagnosis = locked(&self.verdicts);
             let sink = &view.queues.last().expect("each run has a sink").figures;
             (diagnosis.whole_now(sink, &view.failures, machine.as_ref()), diagnosis.spans())
         };
         let digest = |guest: &StageFactory| guest.module().digest().to_owned();
         let modules = self.watched.guests.iter().map(|(stage, guest)| (stage.clone(), digest(guest)));
         let counters = self.watched.guests.iter().map(|(stage, guest)| (stage.clone(), guest.counters()));
-        let fields = self.watched.found.notes(&self.source).fields();
+        let fields = self.watched.found.notes(&self.plan.source.id.to_string()).fields();
         let mut warnings = self.watched.found.warnings();
         warnings.extend(spatial_warnings(&self.plan, fields.as_deref()));
         RunSnapshot {
             id: self.id.clone(),
-            name: self.name.clone(),
+            name: self.plan.name.clone(),
             state: view.state,
             error: view.error,
             started_at: self.started_at.clone(),
@@ -271,7 +205,7 @@ impl RunFacts {
             threads: self.threads,
             modules: modules.collect(),
             counters: counters.filter(|(_, counters)| !counters.is_empty()).collect(),
-            files: self.watched.files.as_ref().map(|files| files.record()),
+            files: self.watched.files.as_ref().map(|files| *locked(files)),
             labels: self.watched.found.labels(),
             fields: fields.map(|fields| (*fields).clone()),
             left_out: self.watched.found.left_out(),
@@ -282,7 +216,7 @@ impl RunFacts {
             machine,
             ledger: view.ledger,
             resumed: self.resumed.clone(),
-            failure_limit: self.failure_limit.clone(),
+            failure_limit: self.plan.max_failures.map(|limit: FailureLimit| limit.in_words("samples")),
             failures: view.failures,
             failures_not_listed: view.failures_not_listed,
             verdict: Some(verdict),
@@ -292,28 +226,17 @@ impl RunFacts {
     }
 }
 
-impl Verdicts {
-    pub(crate) fn of(shape: PipelineShape) -> Self {
-        Self(Arc::new(Mutex::new(Diagnosis::of(shape))))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Diagnosis> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Watcher {
-    pub(crate) fn new(output: Option<Arc<OutputFolder>>, facts: &RunFacts) -> Self {
+    pub(crate) fn new(output: Option<Arc<OutputFolder>>, facts: RunFacts) -> Self {
         let plan = &facts.plan;
         let stages = plan.stages.iter().map(|stage| (stage.id.to_string(), LetterStage::of(stage)));
         let source = (plan.source.id.to_string(), LetterStage::default());
-        Self {
-            output,
-            stages: stages.chain([source]).collect(),
-            times: facts.times.clone(),
-            machine: Mutex::new(MachineReading::now()),
-            verdicts: facts.verdicts.clone(),
-        }
+        let stages = stages.chain([source]).collect();
+        Self { output, stages, facts, machine: Mutex::new(MachineReading::now()) }
     }
 }
 
@@ -335,28 +258,24 @@ impl Observer for Watcher {
     fn on_window(&self, window: &Window) {
         if let Some(output) = &self.output {
             let now = MachineReading::now();
-            let mut before = self.machine.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut before = locked(&self.machine);
             let machine = now.since(&std::mem::replace(&mut before, now));
             output.write_window(&Window { machine, ..window.clone() });
         }
     }
 
     fn on_sums(&self, stretch: &Sums) {
-        let mut times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut times = locked(&self.facts.times);
         times.iter_mut().zip(&stretch.stages).for_each(|(all, stage)| all.merge(&stage.op_times));
         drop(times);
         let (at, is_over) = (stretch.t1.nanos(), stretch.state.is_over());
-        self.verdicts.lock().add(at, &stretch.stages, &stretch.queues, &stretch.books, is_over);
+        locked(&self.facts.verdicts).add(at, &stretch.stages, &stretch.queues, &stretch.books, is_over);
     }
 }
 
 /// Reads the state of the devices. This takes longer than readers of snapshots should wait, so this observer is the last one and
 /// does nothing at the end of a run.
 impl Observer for Transfers {
-    fn on_failure(&self, _failure: &SampleFailure) {}
-
-    fn on_window(&self, _window: &Window) {}
-
     fn on_sums(&self, sums: &Sums) {
         if !sums.state.is_over() {
             self.look();

@@ -1,11 +1,10 @@
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
 use penstock_device::HostMemory;
 use penstock_engine::clock::MonotonicClock;
-use penstock_engine::graph::Graph;
+use penstock_engine::graph::{Graph, StageOp};
 use penstock_engine::memory::{BatchMemory, Pool};
 use penstock_engine::ports::{Consumer, Observer, Source as SampleSource, ThreadOpFactory};
 use penstock_types::fault::SpecFault;
@@ -18,12 +17,12 @@ use penstock_types::verdict::PipelineShape;
 use tokio::runtime::Handle;
 
 use crate::assemble::{AssembleError, Assembly};
-use crate::devices::Transfers;
+use crate::devices::Gpus;
 use crate::found::Found;
 use crate::modules::Modules;
 use crate::output::{OutputError, OutputFolder};
 use crate::prepare::{Context, Outlets, Prepared, prepare};
-use crate::run::{Run, RunFacts, Verdicts, Watched, Watcher};
+use crate::run::{Run, RunFacts, Watched, Watcher};
 use crate::stores::Stores;
 
 /// Prepares pipelines with a fixed set of stores and modules.
@@ -34,15 +33,6 @@ pub struct Runner {
     modules: Modules,
 }
 
-/// A stage that computes, with its op.
-#[derive(Clone)]
-pub struct Computing {
-    pub stage: StagePlan,
-    /// Factory of the op, called on the thread that will use the op.
-    pub factory: Arc<dyn ThreadOpFactory>,
-}
-
-/// Reasons why a run did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
@@ -59,11 +49,11 @@ pub struct RunEnds {
     /// Source of samples that have failed in an earlier run. In a run with such a source, any number of samples may fail.
     pub source: Option<Box<dyn SampleSource>>,
     pub consumer: Option<Box<dyn Consumer>>,
-    /// Set when [`Run::take`] takes the items, so that the run has no consumer.
+    /// Set when `RunHandle::take` takes the items, so that the run has no consumer.
     pub is_taken: bool,
     /// Memory for the arrays of batches; regions of this run's own if `None`.
     pub memory: Option<Arc<dyn BatchMemory>>,
-    /// Maximum number of batches that the caller of [`Run::take`] may hold at a time.
+    /// Maximum number of batches that the caller of `RunHandle::take` may hold at a time.
     pub max_held: usize,
     /// Id of the run; a new one if `None`.
     pub id: Option<RunId>,
@@ -75,40 +65,22 @@ pub struct RunEnds {
 pub struct ReadyRun {
     graph: Graph,
     runtime: Handle,
-    clock: Arc<MonotonicClock>,
-    facts: RunFacts,
+    pub clock: Arc<MonotonicClock>,
     watcher: Arc<Watcher>,
-    transfers: Transfers,
     start: Arc<StartPoint>,
 }
 
-impl fmt::Debug for ReadyRun {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReadyRun").field("facts", &self.facts).finish_non_exhaustive()
-    }
-}
-
 impl ReadyRun {
-    pub fn clock(&self) -> &Arc<MonotonicClock> {
-        &self.clock
-    }
-
     pub fn facts(&self) -> &RunFacts {
-        &self.facts
+        &self.watcher.facts
     }
 
     /// Starts the run. Its threads report events to `observers` in order.
     pub fn start(self, mut observers: Vec<Arc<dyn Observer>>) -> Result<Run, StartError> {
         observers.insert(0, self.watcher.clone());
-        observers.push(Arc::new(self.transfers));
+        observers.push(Arc::new(self.watcher.facts.watched.transfers.clone()));
         let running = self.graph.start(self.runtime, self.clock, observers).map_err(StartError::Thread)?;
-        Ok(Run::new(running, self.facts, self.watcher, self.start))
-    }
-}
-
-impl fmt::Debug for Computing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Computing").field("stage", &self.stage).finish_non_exhaustive()
+        Ok(Run::new(running, self.watcher, self.start))
     }
 }
 
@@ -172,12 +144,13 @@ impl Runner {
 
 impl Prepared {
     /// Stages that compute, in the order of the pipeline, with the factories of their ops.
-    pub async fn computing(&self) -> Result<Vec<Computing>, AssembleError> {
+    pub async fn computing(&self) -> Result<Vec<(StagePlan, Arc<dyn ThreadOpFactory>)>, AssembleError> {
         let assembly = self.assembly(1, RunEnds::default());
         let mut found = Vec::new();
-        for stage in &self.plan.stages {
-            if let Some(factory) = assembly.computing(stage).await? {
-                found.push(Computing { stage: stage.clone(), factory });
+        for stage in self.plan.stages.iter().filter(|stage| stage.kind.rules().work().is_on_thread()) {
+            let op = assembly.op(stage, &Gpus::default(), &mut Watched::default()).await?;
+            if let Some(StageOp::Threads { factory, .. }) = op {
+                found.push((stage.clone(), factory));
             }
         }
         Ok(found)
@@ -190,31 +163,9 @@ impl Prepared {
         Assembly { prepared: self, threads: threads as usize, timer: OnceLock::new(), memory, max_held, ops }
     }
 
-    /// Starts a run. Measurements are also written to `output`, if given.
-    pub async fn start(&self, output: Option<OutputFolder>) -> Result<Run, StartError> {
-        self.ready(output.map(Arc::new), RunEnds::default()).await?.start(Vec::new())
-    }
-
-    /// Starts a run whose items go to `consumer` instead of the document's.
-    pub async fn start_with(
-        &self,
-        output: Option<OutputFolder>,
-        consumer: Box<dyn Consumer>,
-    ) -> Result<Run, StartError> {
-        let ends = RunEnds { consumer: Some(consumer), ..RunEnds::default() };
-        self.ready(output.map(Arc::new), ends).await?.start(Vec::new())
-    }
-
-    /// Starts a run whose items are taken by [`Run::take`] instead of the document's consumer. Arrays of batches are allocated in
-    /// `memory`. The caller may hold `max_held` batches at a time and still receive another batch.
-    pub async fn start_taken(
-        &self,
-        output: Option<OutputFolder>,
-        memory: Arc<dyn BatchMemory>,
-        max_held: usize,
-    ) -> Result<Run, StartError> {
-        let ends = RunEnds { is_taken: true, memory: Some(memory), max_held, ..RunEnds::default() };
-        self.ready(output.map(Arc::new), ends).await?.start(Vec::new())
+    /// Starts a run with the parts in `ends`, as [`Self::ready`] builds it.
+    pub async fn start(&self, output: Option<Arc<OutputFolder>>, ends: RunEnds) -> Result<Run, StartError> {
+        self.ready(output, ends).await?.start(Vec::new())
     }
 
     /// Builds a run with the parts in `ends`; parts that are missing there come from the document. Measurements are also written
@@ -222,36 +173,28 @@ impl Prepared {
     pub async fn ready(
         &self,
         output: Option<Arc<OutputFolder>>,
-        ends: RunEnds,
-    ) -> Result<ReadyRun, StartError> {
-        // Each run finds what it finds.
-        Self { found: Found::default(), ..self.clone() }.ready_alone(output, ends).await
-    }
-
-    async fn ready_alone(
-        self,
-        output: Option<Arc<OutputFolder>>,
         mut ends: RunEnds,
     ) -> Result<ReadyRun, StartError> {
-        let plan = &self.plan;
+        // Each run finds what it finds.
+        let own = Self { found: Found::default(), ..self.clone() };
+        let plan = &own.plan;
         let threads = plan.threads.unwrap_or_else(cores).max(1);
         let has_own_source = ends.source.is_some();
-        let source = ends.source.take().unwrap_or_else(|| self.source());
+        let source = ends.source.take().unwrap_or_else(|| own.source());
         let (id, consumer, is_taken) = (ends.id.take(), ends.consumer.take(), ends.is_taken);
-        let assembly = self.assembly(threads, ends);
+        let assembly = own.assembly(threads, ends);
         assembly.check_ops()?;
-        let shape = shape_of(plan, self.stores());
+        let shape = shape_of(plan, own.stores());
         // A consumer that replaces the document's takes time for its items, so the verdict may name it as the limit.
         let shape = if consumer.is_some() || is_taken { shape.with_working_consumer() } else { shape };
-        let verdicts = Verdicts::of(shape);
-        let mut watched = Watched { found: self.found.clone(), ..Watched::default() };
+        let mut watched = Watched { found: own.found.clone(), ..Watched::default() };
         let consumer = match consumer {
             None if !is_taken => Some(assembly.consumer(&mut watched).await?),
             given => given,
         };
         let graph = assembly.assemble(source, consumer, &mut watched).await?;
-        let start = self.start_point();
-        let resumed = self.start.as_ref().map(|start| start.settled().clone());
+        let start = own.start_point();
+        let resumed = own.start.as_ref().map(|start| start.settled().clone());
         let all_may_fail_before = match has_own_source {
             true => u32::MAX,
             // Earlier runs have delivered samples of the epochs that are begun.
@@ -263,11 +206,10 @@ impl Prepared {
         if let Some(output) = &output {
             output.begin()?;
         }
-        let transfers = watched.transfers.clone();
-        let facts = RunFacts::new(id, plan, threads, resumed, watched, verdicts);
-        let watcher = Arc::new(Watcher::new(output, &facts));
-        let (runtime, clock) = (self.runtime.clone(), Arc::new(MonotonicClock::start()));
-        Ok(ReadyRun { graph, runtime, clock, facts, watcher, transfers, start })
+        let facts = RunFacts::new(id, plan, threads, resumed, watched, shape);
+        let watcher = Arc::new(Watcher::new(output, facts));
+        let (runtime, clock) = (own.runtime.clone(), Arc::new(MonotonicClock::start()));
+        Ok(ReadyRun { graph, runtime, clock, watcher, start })
     }
 }
 
@@ -323,7 +265,7 @@ mod tests {
         let prepared = runner.prepare(&Spec::from_value(document).unwrap(), outlets).unwrap();
         let ops = BTreeMap::from([(op.0.to_owned(), Arc::new(op.1) as Arc<dyn ThreadOpFactory>)]);
         let ends = RunEnds { ops, ..RunEnds::default() };
-        runtime.block_on(prepared.ready(None, ends))?.start(Vec::new())
+        runtime.block_on(prepared.start(None, ends))
     }
 
     #[test]

@@ -11,7 +11,6 @@ use penstock_wasm::ModuleReport;
 /// document that names the version runs on each program that has it.
 pub const STD_VERSION: u32 = 1;
 
-/// A module that is part of the program.
 #[derive(Debug)]
 pub struct StdModule {
     name: &'static str,
@@ -39,7 +38,6 @@ impl StdModule {
         MODULES.iter().find(|module| is_known && module.name == name)
     }
 
-    /// Finds a module by its digest.
     pub fn of_digest(digest: &str) -> Option<&'static Self> {
         MODULES.iter().find(|module| module.report().digest == digest)
     }

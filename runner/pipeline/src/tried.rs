@@ -31,11 +31,9 @@ const LOOK_TIME: Duration = Duration::from_secs(5);
 pub struct TriedSource {
     /// Fields of the samples; `None` if the source does not know them, or was not opened.
     pub fields: Option<DataFields>,
-    /// Reason why the source was not opened.
     pub not_opened: Option<String>,
     /// Things that the source does not take, by the id of the source; in a mixture, by the name of the source in it.
     pub left_out: BTreeMap<String, Vec<LeftOut>>,
-    /// Warnings about the data, in words.
     pub warnings: Vec<String>,
 }
 
@@ -108,7 +106,6 @@ impl Prepared {
         })
     }
 
-    /// Opens each source of a mixture.
     async fn look_at_parts(&self, mix: &MixSource) -> Result<TriedSource, SourceFault> {
         if mix
             .sources
@@ -165,7 +162,6 @@ impl Prepared {
         Ok(tried)
     }
 
-    /// Findings of the source, which was opened.
     fn found_source(&self) -> TriedSource {
         let (left_out, warnings) = (self.found.left_out(), self.found.warnings());
         TriedSource { fields: self.own_fields(), not_opened: None, left_out, warnings }

@@ -14,7 +14,7 @@ use penstock_engine::memory::Pool;
 use penstock_engine::running::{RunHandle, StopReason, Taken};
 use penstock_pipeline::headspace::Headspace;
 use penstock_pipeline::predict::{Baseline, Machine, Recording, predict_plan};
-use penstock_pipeline::{Ended, OutputError, Prepared, Run, RunFacts, Runner, StartError, cores};
+use penstock_pipeline::{Ended, OutputError, Prepared, Run, RunEnds, RunFacts, Runner, StartError, cores};
 use penstock_types::manifest::Mode;
 use penstock_types::plan::{ConsumerPlan, StageKind, StagePlan, WasmPlan};
 use penstock_types::resume::{MAX_TOKEN_BYTES, StartPoint, Token, TokenFault};
@@ -233,10 +233,16 @@ impl Loader {
                 let traversal = &prepared.plan.source.traversal;
                 let output =
                     out.as_deref().map(|out| folder_of(out, &self.document, traversal)).transpose()?;
-                let started = match drained {
-                    true => prepared.start_taken(output, Arc::new(self.memory.clone()), self.max_held).await,
-                    false => prepared.start(output).await,
+                let ends = match drained {
+                    true => RunEnds {
+                        is_taken: true,
+                        memory: Some(Arc::new(self.memory.clone())),
+                        max_held: self.max_held,
+                        ..RunEnds::default()
+                    },
+                    false => RunEnds::default(),
                 };
+                let started = prepared.start(output.map(Arc::new), ends).await;
                 // Another process took the folder after the check.
                 if !matches!(started, Err(StartError::Output(OutputError::Taken(_)))) {
                     return started;
@@ -248,12 +254,12 @@ impl Loader {
             .inspect_err(|_| self.is_running.store(false, Ordering::Release))?;
         Ok(Running {
             home: self.home,
-            handle: run.handle(),
+            handle: run.handle.clone(),
             held: self.held.clone(),
             max_held: self.max_held,
             recent: Mutex::default(),
             document: self.document.clone(),
-            start: run.start().clone(),
+            start: run.start.clone(),
             facts: run.facts().clone(),
             waiting: Mutex::default(),
             run: Mutex::new(Some(run)),
@@ -479,7 +485,7 @@ impl Running {
     fn gain(&self, py: Python<'_>, changed: &Loader) -> PyResult<(Option<f64>, Option<String>)> {
         self.home.check()?;
         let Some(snapshot) = py.detach(|| self.figures()) else { return Ok((None, None)) };
-        let of_run = self.facts.plan();
+        let of_run = &*self.facts.plan;
         let mut plan = changed.prepared.plan.clone();
         plan.source.traversal = of_run.source.traversal;
         plan.consumer = of_run.consumer.clone();
@@ -637,7 +643,7 @@ impl Drop for Running {
             std::mem::forget(run);
             return;
         }
-        run.stop(StopReason::Asked);
+        run.handle.stop(StopReason::Asked);
         let (handle, is_running) = (&self.handle, &self.is_running);
         Python::attach(|py| {
             py.detach(|| {

@@ -36,8 +36,8 @@ impl Runs {
             let left_out = letters_left_out(&folder);
             match Letters::open(&folder) {
                 Ok(letters) => Ok(DeadLetters {
-                    stages: letters.stages().iter().map(in_short).collect(),
-                    unreadable: letters.unreadable().count,
+                    stages: letters.stages.iter().map(in_short).collect(),
+                    unreadable: letters.unreadable.count,
                     left_out,
                 }),
                 Err(ReplayFault::NoRun(_)) => Ok(DeadLetters { stages: Vec::new(), unreadable: 0, left_out }),
@@ -76,8 +76,8 @@ impl Runs {
         let (letters, plans) = prepared.await?;
         // Dead letters contain samples from the stores of the document, which a replacement module could reveal to a caller
         // without access to these stores.
-        self.check_stores(letters.spec())?;
-        let mut report = ReplayReport { stages: Vec::new(), unreadable: letters.unreadable().clone() };
+        self.check_stores(&letters.spec)?;
+        let mut report = ReplayReport { stages: Vec::new(), unreadable: letters.unreadable.clone() };
         // The stages run one after another, so the largest of their costs is enough.
         let most = plans.iter().map(|(_, it)| Cost::of(&it.plan, 0)).reduce(Cost::most);
         let Some(most) = most else { return Ok(report) };
@@ -93,9 +93,9 @@ impl Runs {
                     .runtime
                     .block_on(prepared.start_replay(&letters, stage, None))
                     .map_err(|error| RunsError::Conflict(with_causes(&error)))?;
-                while !run.wait_for(CHECK_EVERY) {
+                while !run.handle.wait_for(CHECK_EVERY) {
                     if is_over() {
-                        run.stop(StopReason::Asked);
+                        run.handle.stop(StopReason::Asked);
                     }
                     if let Some(limit) = limit {
                         limit.enforce(&run);
@@ -140,9 +140,9 @@ fn plans(
     by: &BTreeMap<String, String>,
 ) -> Result<Vec<(StageLetters, Prepared)>, RunsError> {
     let mut loaded = workshop.modules();
-    let stages = letters.stages();
+    let stages = &letters.stages;
     for stage in stages {
-        let Some(Stage::Wasm(wasm)) = letters.spec().stage(&stage.id) else { continue };
+        let Some(Stage::Wasm(wasm)) = letters.spec.stage(&stage.id) else { continue };
         let written = wasm.module.as_str();
         let name = written.split('@').next().unwrap_or(written);
         let wanted = by.get(written).or_else(|| by.get(name)).map_or(written, String::as_str);

@@ -176,7 +176,7 @@ impl LiveRun {
     }
 
     pub(crate) fn on_started(&self, run: &Run) {
-        self.set_once(&self.started, (run.handle(), run.start().clone()), "started");
+        self.set_once(&self.started, (run.handle.clone(), run.start.clone()), "started");
         // A stop that was requested before this point has not reached the run.
         if *self.stop.borrow() {
             self.stop();
@@ -498,7 +498,7 @@ impl LiveRun {
         let mut summary = RunSummary { tags: self.tags(), ..self.registered.summary.clone() };
         if let Some(begun) = self.begun.get() {
             summary.state = RunState::Running;
-            summary.started_at = Some(begun.facts.started_at().to_owned());
+            summary.started_at = Some(begun.facts.started_at.clone());
         }
         let snapshot = self.snapshot();
         if let Some(snapshot) = &snapshot {

@@ -73,7 +73,7 @@ impl TimeLimit {
     /// Ends a run as failed if it has reached its time limit.
     pub(crate) fn enforce(self, run: &Run) {
         if Instant::now() >= self.until {
-            run.handle().fail(too_long(self.most));
+            run.handle.fail(too_long(self.most));
         }
     }
 }
@@ -166,7 +166,7 @@ fn start(
         }
     });
     let Some(ready) = ready?.transpose()? else { return Ok(None) };
-    live.begin(ready.clock().clone(), ready.facts().clone());
+    live.begin(ready.clock.clone(), ready.facts().clone());
     Ok(Some(ready.start(vec![Arc::new(LiveObserver(Arc::downgrade(live)))])?))
 }
 
@@ -174,16 +174,16 @@ fn wait(run: Run, time: Option<Duration>, limit: Option<TimeLimit>) -> Ended {
     let left = limit.map(|limit| limit.until.saturating_duration_since(Instant::now()));
     match (time, left.zip(limit)) {
         (Some(time), left) if left.is_none_or(|(left, _)| time <= left) => {
-            if !run.wait_for(time) {
-                run.stop(StopReason::TimeIsUp);
+            if !run.handle.wait_for(time) {
+                run.handle.stop(StopReason::TimeIsUp);
             }
         }
         (_, Some((left, limit))) => {
-            if !run.wait_for(left) {
-                run.handle().fail(too_long(limit.most));
+            if !run.handle.wait_for(left) {
+                run.handle.fail(too_long(limit.most));
             }
         }
-        _ => while !run.wait_for(WAIT) {},
+        _ => while !run.handle.wait_for(WAIT) {},
     }
     run.wait()
 }

@@ -9,7 +9,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use penstock_engine::clock::{Clock, ManualClock, MonotonicClock};
 use penstock_engine::consumers::Discard;
-use penstock_engine::graph::{Graph, GraphNode, StageNode, StageOp};
+use penstock_engine::graph::{self, Graph, GraphNode, StageNode, StageOp};
 use penstock_engine::item::{Item, Origin, Sample, Value};
 use penstock_engine::ports::{
     Consumer, Fault, Output, Produced, Source, SourceFault, StopFlag, ThreadOp, ThreadOpFactory,
@@ -287,11 +287,13 @@ fn graph(
     Graph {
         name: "bench".into(),
         source: Box::new(Copies { sample: sample.clone(), left: items }),
-        source_node: node(0, 2),
+        chain: graph::Chain {
+            source: node(0, 2),
+            stages: (1..=chain.stages).map(stage).collect(),
+            routes: Vec::new(),
+            sink: node(chain.stages + 1, 3),
+        },
         source_on_error: OnError::Skip,
-        stages: (1..=chain.stages).map(stage).collect(),
-        routes: Vec::new(),
-        sink_node: node(chain.stages + 1, 3),
         consumer: Some(consumer),
         threads,
         stack_bytes: 2 << 20,

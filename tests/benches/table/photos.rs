@@ -10,7 +10,7 @@ use std::time::Duration;
 use dataloader_rs::error::Result;
 use dataloader_rs::{Collator, DataLoader, Dataset};
 use fast_image_resize as fir;
-use penstock_pipeline::{Modules, Outlets, Runner, Stores};
+use penstock_pipeline::{Modules, Outlets, RunEnds, Runner, Stores};
 use penstock_types::run::RunState;
 use penstock_types::spec::Spec;
 use penstock_wasm::{Sandbox, SandboxSettings};
@@ -78,7 +78,7 @@ fn against(other: fn(&[PathBuf]), clock: fn() -> Duration) -> (usize, (f64, f64,
     let prepared = runner.prepare(&spec, Outlets::ALL).unwrap();
     let pipeline = || {
         let start = clock();
-        let ended = runtime.block_on(prepared.start(None)).unwrap().wait();
+        let ended = runtime.block_on(prepared.start(None, RunEnds::default())).unwrap().wait();
         let elapsed = clock() - start;
         assert_eq!(ended.snapshot.state, RunState::Completed);
         assert_eq!(ended.snapshot.ledger.total.delivered, files.len() as u64);

@@ -13,9 +13,9 @@ use penstock_bench::{
     SubjectError, Takes,
 };
 use penstock_engine::clock::{Clock, MonotonicClock};
-use penstock_engine::ports::{Source, SourceFault};
-use penstock_pipeline::{Computing, Prepared};
-use penstock_types::plan::Unit;
+use penstock_engine::ports::{Source, SourceFault, ThreadOpFactory};
+use penstock_pipeline::Prepared;
+use penstock_types::plan::{StagePlan, Unit};
 use tokio::runtime::Runtime;
 
 use crate::args::BenchStorageArgs;
@@ -129,8 +129,7 @@ impl Reading {
     }
 }
 
-fn stage(computing: Computing) -> StageOp {
-    let Computing { stage, factory } = computing;
+fn stage((stage, factory): (StagePlan, Arc<dyn ThreadOpFactory>)) -> StageOp {
     // `flow` is the output of the stage. It shows the input, too: the stages that are allowed here, `wasm` and `collate`, take
     // samples only if they also produce samples.
     let takes = if stage.flow.unit == Unit::Samples { Takes::Sample } else { Takes::Batch };

@@ -46,7 +46,7 @@ pub(crate) fn predict(runtime: &Runtime, args: &PredictArgs) -> Result<()> {
 
 /// The recorded run as predicted, with the stores and modules of the command line.
 fn baseline(recording: Recording, args: &PredictArgs, runtime: &Runtime, cores: u32) -> Baseline {
-    let (origin, document) = ("the document of the recorded run".to_owned(), recording.document().clone());
+    let (origin, document) = ("the document of the recorded run".to_owned(), recording.document.clone());
     let prepared = Document::prepare(origin, document, &args.pipeline, runtime, Outlets::ALL);
     let plan = prepared.as_ref().map(|(_, prepared)| &prepared.plan);
     let plan = plan.map_err(|error| PredictError::NoPlan(format!("{error:#}")));

@@ -18,8 +18,8 @@ use crate::{COMPLETED, FAILED, STOPPED};
 /// Replays the dead letters of a run, stage by stage.
 pub(crate) fn replay(runtime: &Runtime, args: &ReplayArgs) -> Result<u8> {
     let letters = Letters::open(&args.run).map_err(|fault| unusable(&fault))?;
-    tell_unreadable(letters.unreadable());
-    let mut report = ReplayReport { stages: Vec::new(), unreadable: letters.unreadable().clone() };
+    tell_unreadable(&letters.unreadable);
+    let mut report = ReplayReport { stages: Vec::new(), unreadable: letters.unreadable.clone() };
     let output = args
         .out
         .as_deref()
@@ -76,14 +76,14 @@ fn plans<'a>(
     has_output: bool,
 ) -> Result<Vec<(&'a StageLetters, Prepared)>> {
     let origin = format!("`{}`", args.run.join("spec.json").display());
-    if letters.stages().is_empty() {
+    if letters.stages.is_empty() {
         return Ok(Vec::new());
     }
-    let document = Document { origin, spec: letters.spec().clone() };
+    let document = Document { origin, spec: letters.spec.clone() };
     let runner = document.runner(&args.stores, &args.modules, runtime)?;
     let mut plans = Vec::new();
     let mut found = Vec::new();
-    for stage in letters.stages() {
+    for stage in &letters.stages {
         match runner.check_replay(letters, stage, has_output) {
             Ok(prepared) => plans.push((stage, prepared)),
             Err(faults) => found.extend(faults),

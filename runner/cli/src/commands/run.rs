@@ -1,5 +1,7 @@
+use std::sync::Arc;
+
 use anyhow::{Context, Result};
-use penstock_pipeline::{Ended, Outlets, OutputFolder, StateFile};
+use penstock_pipeline::{Ended, Outlets, OutputFolder, RunEnds, StateFile};
 use penstock_types::resume::{Token, TokenFault};
 use penstock_types::text::with_causes;
 use tokio::runtime::Runtime;
@@ -19,7 +21,7 @@ pub(crate) fn run(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
     let output = args
         .out
         .as_deref()
-        .map(|folder| OutputFolder::at(folder, document))
+        .map(|folder| OutputFolder::at(folder, document).map(Arc::new))
         .transpose()
         .map_err(|error| bad(error.to_string()))?;
     let state = args.state.clone().map(StateFile::at).transpose();
@@ -40,9 +42,11 @@ pub(crate) fn run(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
             .map_err(|fault| refuse(in_words(&fault)))?;
     }
     let interrupts = Interrupts::listen(runtime)?;
-    let run = runtime.block_on(prepared.start(output)).map_err(|error| match error.is_refusal() {
-        true => bad(error.to_string()),
-        false => error.into(),
+    let run = runtime.block_on(prepared.start(output, RunEnds::default())).map_err(|error| {
+        match error.is_refusal() {
+            true => bad(error.to_string()),
+            false => error.into(),
+        }
     })?;
     interrupts.stop(&run);
     let Ended { snapshot, logs, output, state } = watch(run, args.time, args.quiet, file.as_mut());

@@ -160,7 +160,6 @@ struct Kept {
     alike: Vec<Sample>,
     /// Samples with other fields or shapes, unchanged; they fail.
     failed: Vec<Failed>,
-    /// Reason for failing the run.
     fatal: Option<String>,
 }
 
@@ -231,7 +230,6 @@ fn stack_field(
     })
 }
 
-/// A field that is being stacked.
 enum Filled {
     Array(Dtype, Vec<u32>, Filling),
     Tensors(Vec<Tensor>),

@@ -8,13 +8,11 @@ use crate::item::Origin;
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// Sequence for a `seed` and a `name`.
     pub(crate) fn named(seed: u64, name: &str) -> Self {
         let named = name.bytes().fold(mix(seed), |state, byte| mix(state ^ u64::from(byte)));
         Self(mix(named ^ name.len() as u64))
     }
 
-    /// Sub-sequence for the sample from `origin`.
     pub(crate) fn at(self, origin: &Origin) -> Self {
         self.nth(u64::from(origin.epoch)).nth(origin.index).nth(origin.path)
     }

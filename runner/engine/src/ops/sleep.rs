@@ -25,8 +25,8 @@ pub struct SleepTimes {
 /// Sleeps as a future that occupies no thread, like a download that waits for its server.
 #[derive(Clone, Debug)]
 pub struct SleepTask {
-    times: SleepTimes,
-    timer: Arc<Timer>,
+    pub times: SleepTimes,
+    pub timer: Arc<Timer>,
 }
 
 impl SleepTimes {
@@ -44,12 +44,6 @@ impl SleepTimes {
             SleepShape::Exponential => -(1.0 - random.next()).ln(),
         };
         (self.plan.mean.mul_f64(factor), random.next() < self.plan.fail_rate)
-    }
-}
-
-impl SleepTask {
-    pub fn new(times: SleepTimes, timer: Arc<Timer>) -> Self {
-        Self { times, timer }
     }
 }
 
@@ -76,7 +70,6 @@ impl ThreadOp for SleepTimes {
     }
 }
 
-/// Origin of the item's first sample.
 pub(crate) fn origin(item: &Item) -> Origin {
     item.first().map_or_else(Origin::default, |(_, origin)| origin)
 }
@@ -164,7 +157,7 @@ mod tests {
     fn a_task_and_a_thread_choose_the_same_failures_and_a_batch_fails_as_a_whole() {
         let plan = SleepPlan { mean: Duration::ZERO, fail_rate: 0.5, ..PLAN };
         let times = SleepTimes::new(plan, 7, "delay");
-        let task = SleepTask::new(times, Arc::new(Timer::start().unwrap()));
+        let task = SleepTask { times, timer: Arc::new(Timer::start().unwrap()) };
         let stop = StopFlag::default();
         let mut thread = times.build(&stop).unwrap();
         let mut failures = 0;

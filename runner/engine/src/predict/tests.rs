@@ -8,9 +8,12 @@ use penstock_types::traversal::{Traversal, TraversalSettings};
 
 use super::*;
 use crate::consumers::Simulate;
+use crate::graph::GraphNode;
 use crate::ops::SleepTimes;
 use crate::range::RangeSource;
-use crate::route::{Choice, PathShares};
+use crate::route::{Choice, PathShares, Route};
+
+type ScenarioStage = StageNode<ScenarioOp>;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -42,12 +45,23 @@ fn op(ms: u32, concurrency: u32, place: OpPlace) -> ScenarioStage {
         order: Order::Completion,
         yields: 1.0,
     });
-    ScenarioStage { node: node(&name, 2), kind: StageKindName::Sleep, work }
+    stage(&name, StageKindName::Sleep, work)
+}
+
+fn stage(name: &str, kind: StageKindName, work: StageWork<ScenarioOp>) -> ScenarioStage {
+    ScenarioStage {
+        node: node(name, 2),
+        kind,
+        on_error: OnError::Skip,
+        max_failures: None,
+        keeps_size: true,
+        work,
+    }
 }
 
 fn aggregate(size: usize) -> ScenarioStage {
     let work = StageWork::Aggregate(AggregatePlan { size, drop_last: false });
-    ScenarioStage { node: node("aggregate", 2), kind: StageKindName::Aggregate, work }
+    stage("aggregate", StageKindName::Aggregate, work)
 }
 
 /// An endless source, `stages`, and a consumer that takes 30 ms per item.
@@ -59,11 +73,8 @@ fn samples(count: u64, stages: Vec<ScenarioStage>) -> Scenario {
     let traversal = Traversal::new(count, TraversalSettings::IN_ORDER).unwrap();
     Scenario {
         source: Box::new(RangeSource::new(traversal)),
-        source_node: node("src", 2),
         source_time: Duration::ZERO,
-        stages,
-        routes: Vec::new(),
-        sink_node: node("sink", 3),
+        chain: Chain { source: node("src", 2), stages, routes: Vec::new(), sink: node("sink", 3) },
         consumer: StepTimes::Simulate { steps: Simulate::new(MS * 30, 0.0, 7), late: Duration::ZERO },
         threads: 4,
         cores: 2.0,
@@ -219,7 +230,7 @@ fn pipelines_that_take_no_time_or_deliver_no_item_are_predicted_in_bounded_time(
     // Every epoch has only three samples, so no batch is ever filled.
     let endless = TraversalSettings { epochs: None, ..TraversalSettings::IN_ORDER };
     let work = StageWork::Aggregate(AggregatePlan { size: 4, drop_last: true });
-    let drops = ScenarioStage { node: node("aggregate", 2), kind: StageKindName::Aggregate, work };
+    let drops = stage("aggregate", StageKindName::Aggregate, work);
     let nothing = Scenario {
         source: Box::new(RangeSource::new(Traversal::new(3, endless).unwrap())),
         ..at_once(vec![drops])
@@ -229,21 +240,19 @@ fn pipelines_that_take_no_time_or_deliver_no_item_are_predicted_in_bounded_time(
 
 /// A route with an op of 10 ms and one of 80 ms in its paths, which half of the samples take each.
 fn routed(order: Order) -> Scenario {
-    let work = |work, name: &str, kind| ScenarioStage { node: node(name, 2), kind, work };
-    let gate = |name: &str| work(StageWork::Gate { route: 0 }, name, StageKindName::Path);
+    let gate = |name: &str| stage(name, StageKindName::Path, StageWork::Gate { route: 0 });
     let (mut fast, mut slow) = (op(10, 1, OpPlace::Task), op(80, 1, OpPlace::Task));
     for stage in [&mut fast, &mut slow] {
         if let StageWork::Op(op) = &mut stage.work {
             op.order = order;
         }
     }
-    let join = work(StageWork::Join { route: 0 }, "route", StageKindName::Route);
+    let join = stage("route", StageKindName::Route, StageWork::Join { route: 0 });
     let span = RouteSpan { gates: vec![1, 3], join: 5 };
     let shares = PathShares::new(&[1, 1, 0], 7, "route").unwrap();
-    Scenario {
-        routes: vec![Route { span, choice: Choice::Shares(shares), order }],
-        ..scenario(vec![gate("fast"), fast, gate("slow"), slow, join])
-    }
+    let mut scenario = scenario(vec![gate("fast"), fast, gate("slow"), slow, join]);
+    scenario.chain.routes.push(Route { span, choice: Choice::Shares(shares), order });
+    scenario
 }
 
 #[test]

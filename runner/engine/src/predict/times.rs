@@ -37,8 +37,9 @@ pub struct RecordedTimes {
     /// Factor that makes the mean of the drawn durations equal to the recorded mean, which is more exact than a mean computed
     /// from the buckets.
     scale: f64,
-    /// Number of samples per item to which the durations apply; `None` if the number does not matter.
-    batch: Option<f64>,
+    /// Number of samples per item to which the durations apply: those of items of other sizes are scaled in proportion. `None` if the
+    /// number does not matter.
+    pub batch: Option<f64>,
     random: Random,
 }
 
@@ -78,12 +79,6 @@ impl RecordedTimes {
         }
         let scale = if sum > 0.0 { mean_s * 1e9 * count as f64 / sum } else { 0.0 };
         Self { steps, count, scale, batch: None, random: Random::named(seed, name) }
-    }
-
-    /// Makes these durations apply to items of `samples` samples; the durations of items of other sizes are scaled in proportion.
-    #[must_use]
-    pub fn for_batches_of(self, samples: f64) -> Self {
-        Self { batch: (samples > 0.0).then_some(samples), ..self }
     }
 
     fn of(&self, item: &Item) -> u64 {

@@ -13,7 +13,7 @@ pub(crate) struct Aggregate {
     drop_last: bool,
     collected: Vec<Sample>,
     collected_bytes: u64,
-    batch: Hand,
+    pub(super) batch: Hand,
     end: Option<Take>,
 }
 
@@ -56,10 +56,6 @@ impl Aggregate {
 
     pub(crate) fn collects(&self) -> bool {
         !self.collected.is_empty()
-    }
-
-    pub(crate) fn has_batch(&self) -> bool {
-        self.batch.is_some()
     }
 
     /// Expected bytes of the samples that are missing from the current batch.

@@ -4,10 +4,10 @@
 /// changes when an op starts or ends and when an item is delivered, but not when an item moves from node to node.
 #[derive(Debug)]
 pub(crate) struct ByteBudget {
-    limit: u64,
-    held: u64,
+    pub(super) limit: u64,
+    pub(super) held: u64,
     /// Set when a start was refused and no memory has been freed since.
-    refused: bool,
+    pub(super) refused: bool,
     /// Set when memory was freed after a refusal, until [`Self::take_freed`].
     freed: bool,
 }
@@ -31,14 +31,6 @@ const FREE_START_DIVISOR: u64 = 16;
 impl ByteBudget {
     pub(crate) fn new(limit: u64) -> Self {
         Self { limit, held: 0, refused: false, freed: false }
-    }
-
-    pub(crate) fn limit(&self) -> u64 {
-        self.limit
-    }
-
-    pub(crate) fn held(&self) -> u64 {
-        self.held
     }
 
     /// False for an unlimited budget, for which the sizes of results do not matter.
@@ -95,15 +87,6 @@ impl ByteBudget {
         self.refused = false;
     }
 
-    /// True if a start was refused and no memory was freed since.
-    pub(crate) fn has_refused(&self) -> bool {
-        self.refused
-    }
-
-    pub(crate) fn forget_refusals(&mut self) {
-        self.refused = false;
-    }
-
     /// True if memory was freed after a refused start; resets the flag.
     pub(crate) fn take_freed(&mut self) -> bool {
         std::mem::take(&mut self.freed)
@@ -119,7 +102,7 @@ pub(crate) struct ResultSizes {
     count: u32,
     is_known: bool,
     /// Set if results take no more memory than their inputs.
-    are_kept: bool,
+    pub(super) are_kept: bool,
 }
 
 /// Divisor of the budget for a task's reservation while the size of no result of the stage is known.
@@ -139,17 +122,12 @@ impl ResultSizes {
         Self { are_kept, ..Self::default() }
     }
 
-    /// True if results take no more memory than their inputs.
-    pub(crate) fn are_kept(&self) -> bool {
-        self.are_kept
-    }
-
     /// Bytes that a task with an input of this size reserves in the budget until its op is done.
     pub(crate) fn reserve(&self, input: u64, budget: &ByteBudget) -> u64 {
         if self.are_kept || !budget.is_limited() {
             return input;
         }
-        self.largest().unwrap_or(budget.limit() / UNKNOWN_SHARE).max(input)
+        self.largest().unwrap_or(budget.limit / UNKNOWN_SHARE).max(input)
     }
 
     pub(crate) fn note(&mut self, input: u64, result: u64) {

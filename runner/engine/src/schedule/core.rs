@@ -73,7 +73,7 @@ impl Core {
     pub(crate) fn fail(&mut self, task: &FailedTask) {
         let samples = task.samples();
         self.failed_samples += samples;
-        match task.disposition() {
+        match task.disposition {
             Disposition::Skipped => self.book.skipped += samples,
             Disposition::DeadLettered => self.book.dead_lettered += samples,
         }
@@ -127,7 +127,7 @@ impl Core {
             }
             Err(item) => {
                 if since.is_none() {
-                    output.on_put_waits(now);
+                    output.meter.on_put_waits(now);
                     self.meter.on_slot(now, Slot::Idle, Slot::Blocked);
                 }
                 *hand = Some((item, since.or(Some(now))));
@@ -164,7 +164,7 @@ impl<'a> StageStep<'a> {
     /// True if the budget admits an op that takes `input` bytes and reserves `result` bytes. `is_alone` is set if the stage has
     /// no other task, and `holds_back` if the stage's op holds samples.
     pub(crate) fn admits(&mut self, input: u64, result: u64, is_alone: bool, holds_back: bool) -> bool {
-        let is_clear = is_alone && self.output.items() == 0;
+        let is_clear = is_alone && self.output.items == 0;
         self.budget.admits(input, result, || {
             let behind = (self.behind)(is_clear);
             Behind { collects: behind.collects || holds_back, ..behind }

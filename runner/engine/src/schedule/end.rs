@@ -18,10 +18,8 @@ pub(crate) struct RunEnd {
     pub(super) dead: Vec<bool>,
 }
 
-/// Failures of all nodes of a run.
 #[derive(Debug)]
 pub(crate) struct RunFailures {
-    /// Number of failed samples.
     pub(super) samples: u64,
     /// Tasks that failed since they were last taken.
     pub(super) tasks: Vec<FailedTask>,
@@ -35,7 +33,6 @@ impl RunEnd {
         self.error.get_or_insert(message);
     }
 
-    /// True if `node` was stopped.
     pub(crate) fn is_dead(&self, node: usize) -> bool {
         self.dead.get(node) == Some(&true)
     }

@@ -17,7 +17,7 @@ pub(crate) struct EpochBooks {
     is_usual: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct EpochBook {
     epoch: u32,
     /// Samples made by the source and by fan-outs, minus the samples discarded with incomplete batches.
@@ -49,14 +49,7 @@ impl EpochBooks {
         if self.books.len() == MAX_EPOCHS {
             self.books.pop_front();
         }
-        self.books.push_back(EpochBook {
-            epoch,
-            made: 1,
-            failed: 0,
-            first_failure: None,
-            ended: false,
-            passed: false,
-        });
+        self.books.push_back(EpochBook { epoch, made: 1, ..EpochBook::default() });
     }
 
     /// Counts samples that a fan-out added in `epoch`.

@@ -21,7 +21,7 @@ const BOOKED_AT_ONCE: usize = 256;
 #[derive(Debug)]
 pub(crate) struct FailedTask {
     stage: String,
-    disposition: Disposition,
+    pub(super) disposition: Disposition,
     failed: Vec<Failed>,
     /// Placeholder failure for the samples that the op did not return, and the number of these samples.
     lost: Option<(Failed, u64)>,
@@ -66,10 +66,6 @@ impl FailedTask {
     /// Origins of the samples that the op returned as failed.
     pub(crate) fn origins(&self) -> impl Iterator<Item = Origin> + '_ {
         self.failed.iter().map(|failed| failed.sample.origin)
-    }
-
-    pub(crate) fn disposition(&self) -> Disposition {
-        self.disposition
     }
 
     /// Key and message of the first sample that failed.

@@ -59,7 +59,8 @@ impl Schedule {
 
     /// Reason for ending the run after failures anywhere, if the limit of the run is exceeded.
     fn run_exceeded(&self, over: bool) -> Option<String> {
-        let made = || self.stages.iter().map(|stage| stage.core.book.made).sum::<u64>() + self.source.made();
+        let made =
+            || self.stages.iter().map(|stage| stage.core.book.made).sum::<u64>() + self.source.core.book.made;
         self.failures.exceeded(made, over)
     }
 

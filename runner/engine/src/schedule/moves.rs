@@ -38,7 +38,7 @@ impl Schedule {
                 moved |= took || put;
             }
             // A refused op may become startable when memory is freed, or when the op becomes the most downstream work.
-            if !self.budget.take_freed() && (!self.budget.has_refused() || !moved) {
+            if !self.budget.take_freed() && (!self.budget.refused || !moved) {
                 return;
             }
             moved = false;
@@ -48,7 +48,7 @@ impl Schedule {
 
     /// Marks all nodes, starting with the one nearest to the consumer, and clears the record of refusals.
     pub(super) fn mark_all(&mut self) {
-        self.budget.forget_refusals();
+        self.budget.refused = false;
         (0..self.queues.len()).rev().for_each(|node| self.agenda.mark(node));
     }
 
@@ -71,7 +71,7 @@ impl Schedule {
         let (own, stages) = self.stages.split_at_mut(node.min(count));
         let beside = self.routes.beside(node);
         let nodes =
-            NodesBehind { stages, queues, sink_is_empty: self.sink.is_empty(), first: node + 1, beside };
+            NodesBehind { stages, queues, sink_is_empty: self.sink.hand.is_none(), first: node + 1, beside };
         let behind = |is_clear| nodes.demand(is_clear);
         let behind = &behind;
         let (epochs, settled) = (&mut self.failures.epochs, &mut self.settled);
@@ -79,11 +79,11 @@ impl Schedule {
             StageStep { now, input, output, budget, behind, work, epochs, settled, took: false, put: false };
         let moved = match own.get_mut(node - 1) {
             Some(Stage { kind: Kind::Gate(gate), .. }) => {
-                let route = gate.route();
+                let route = gate.route;
                 (false, self.step_router(route, now))
             }
             Some(Stage { kind: Kind::Join(join), .. }) => {
-                let route = join.route();
+                let route = join.route;
                 (false, self.step_join(route, now))
             }
             stage => {

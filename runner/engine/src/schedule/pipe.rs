@@ -9,6 +9,7 @@ use super::core::{Core, StageStep};
 use super::failures::{FailedTask, lost_samples};
 use super::queue::Take;
 use super::settled::Settled;
+use super::shape::PipeRule;
 use super::work::{OpCall, OpTime, RunsOn, Task, WorkerJob};
 use crate::item::{Item, Origin, Sample};
 use crate::ports::{Failed, Fault, Items, Output};
@@ -18,10 +19,10 @@ use crate::ports::{Failed, Fault, Items, Output};
 #[derive(Debug)]
 pub(crate) struct Pipe {
     stage: usize,
-    runs_on: RunsOn,
+    pub(super) runs_on: RunsOn,
     order: Order,
     /// Maximum number of tasks from now on. Above it are only tasks that began before it was lowered.
-    concurrency: usize,
+    pub(super) concurrency: usize,
     slots: Vec<TaskSlot>,
     /// Slots without a task; more than may have one after the concurrency was lowered.
     free: Vec<usize>,
@@ -30,13 +31,13 @@ pub(crate) struct Pipe {
     line: VecDeque<usize>,
     border: Option<Border>,
     held: Held,
-    sizes: ResultSizes,
+    pub(super) sizes: ResultSizes,
     /// Number of tasks whose op is not done.
-    working: usize,
+    pub(super) working: usize,
     /// Recent average time of an op in nanoseconds; `u64::MAX` before the first result.
-    op_nanos: u64,
+    pub(super) op_nanos: u64,
     /// Epoch of the latest task: the stage starts no task of another epoch before all tasks of this epoch are done.
-    epoch: u32,
+    pub(super) epoch: u32,
 }
 
 /// Samples that the op holds between calls.
@@ -72,11 +73,9 @@ struct TaskSlot {
     /// Number of samples in this slot: until the op is done, the samples taken; afterwards, the results not yet put into the next
     /// queue.
     inside: u64,
-    /// Bytes of the item that was taken.
     input_bytes: u64,
     /// Bytes held for this slot: until the op is done, its reservation; afterwards, the results not yet put into the next queue.
     bytes: u64,
-    /// Tickets of the samples taken.
     tickets: Vec<u32>,
     /// Key and origin of the first sample taken, in case the op loses it.
     first: Option<(Arc<str>, Origin)>,
@@ -113,13 +112,8 @@ enum End {
 }
 
 impl Pipe {
-    pub(crate) fn new(
-        stage: usize,
-        concurrency: usize,
-        runs_on: RunsOn,
-        order: Order,
-        keeps_size: bool,
-    ) -> Self {
+    pub(crate) fn new(stage: usize, rule: PipeRule, keeps_size: bool) -> Self {
+        let PipeRule { concurrency, order, runs_on } = rule;
         Self {
             stage,
             runs_on,
@@ -147,7 +141,6 @@ impl Pipe {
         }
     }
 
-    /// Changes the maximum number of tasks.
     pub(crate) fn resize(&mut self, concurrency: usize, core: &mut Core, now: Tick) {
         self.concurrency = concurrency;
         self.free.extend((self.slots.len()..concurrency).rev());
@@ -297,15 +290,6 @@ impl Pipe {
         self.slots[slot].tickets = taken;
     }
 
-    pub(crate) fn runs_on(&self) -> RunsOn {
-        self.runs_on
-    }
-
-    /// Recent average time of an op in nanoseconds; `u64::MAX` before the first result.
-    pub(crate) fn op_nanos(&self) -> u64 {
-        self.op_nanos
-    }
-
     /// Number of jobs that a worker takes at once, if its share of the waiting jobs is `share`.
     pub(crate) fn batch(&self, share: usize) -> usize {
         let within = |nanos: u64| usize::try_from(nanos / self.op_nanos.max(1)).unwrap_or(usize::MAX);
@@ -316,27 +300,12 @@ impl Pipe {
         self.held.samples + self.slots.iter().map(|slot| slot.inside).sum::<u64>()
     }
 
-    pub(crate) fn concurrency(&self) -> usize {
-        self.concurrency
-    }
-
     pub(crate) fn alive(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Number of tasks that may be started.
     fn may_start(&self) -> usize {
         self.concurrency.saturating_sub(self.alive())
-    }
-
-    /// Epoch of the current tasks.
-    pub(crate) fn epoch(&self) -> u32 {
-        self.epoch
-    }
-
-    /// Number of tasks whose op is not done.
-    pub(crate) fn working(&self) -> usize {
-        self.working
     }
 
     /// True if the op holds samples until further samples arrive.
@@ -349,19 +318,9 @@ impl Pipe {
         self.held.bytes + self.slots.iter().map(|slot| slot.bytes).sum::<u64>()
     }
 
-    #[cfg(test)]
-    pub(crate) fn expect_results_of(&mut self, bytes: u64) {
-        self.sizes.note(0, bytes);
-    }
-
     /// Bytes held for the task in `slot`, and by the op.
     pub(crate) fn task_bytes(&self, slot: usize) -> u64 {
         self.slots[slot].bytes + self.held.bytes
-    }
-
-    /// Size of the largest known result, in bytes.
-    pub(crate) fn largest_bytes(&self) -> u64 {
-        self.sizes.largest().unwrap_or(0)
     }
 
     /// Maximum number of bytes by which the results of ops that may start in free slots exceed their inputs.
@@ -418,7 +377,7 @@ impl Pipe {
             let task = &mut self.slots[slot];
             if task.put_waits_since.is_none() {
                 task.put_waits_since = Some(step.now);
-                step.output.on_put_waits(step.now);
+                step.output.meter.on_put_waits(step.now);
                 fresh += 1;
             } else if Some(slot) != front || fresh > 0 {
                 break;
@@ -445,7 +404,7 @@ impl Pipe {
     /// the next n results after n known ones contain one larger result on average, so a stage's first results exceed their
     /// reservations only slightly.
     fn may_take(&self, core: &Core, step: &mut StageStep<'_>) -> bool {
-        if self.sizes.are_kept() || !step.budget.is_limited() {
+        if self.sizes.are_kept || !step.budget.is_limited() {
             return true;
         }
         let Some(input) = step.input.front_bytes() else { return true };

@@ -3,28 +3,31 @@ use std::collections::VecDeque;
 use penstock_types::ledger::QueueBook;
 use penstock_types::stats::{BookRow, QueueMeter, Tick};
 
+use crate::graph::GraphNode;
 use crate::item::Item;
 
 /// A bounded, measured queue with one reader. Contains items and, between them, ends of epochs, which need no capacity.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    id: String,
-    capacity: usize,
+    pub(super) id: String,
+    /// A queue with more items, after a change of this, accepts no put until it has fewer.
+    pub(super) capacity: usize,
     entries: VecDeque<Entry>,
-    items: usize,
-    /// Total bytes of the items.
-    bytes: u64,
+    /// Number of items; ends of epochs do not count.
+    pub(super) items: usize,
+    pub(super) bytes: u64,
     closed: bool,
-    meter: QueueMeter,
+    pub(super) meter: QueueMeter,
     put: u64,
-    taken: u64,
+    /// Number of samples taken, minus those that the consumer did not complete.
+    pub(super) taken: u64,
     /// Samples that a consumer took but did not complete.
     taken_back: u64,
     reader_waits: bool,
     /// Set if a put was refused since [`Self::take_refusal`].
     has_refused: bool,
-    /// Set if consecutive ends of epochs stay separate.
-    keeps_ends: bool,
+    /// Set if consecutive ends of epochs stay separate, because the join of a route counts them.
+    pub(super) keeps_ends: bool,
 }
 
 #[derive(Debug)]
@@ -55,9 +58,11 @@ pub(crate) enum Take {
 }
 
 impl Queue {
-    pub(crate) fn new(id: String, capacity: usize, meter: QueueMeter) -> Self {
+    /// Creates the output queue of `node`.
+    pub(crate) fn new(node: &GraphNode, meter: QueueMeter) -> Self {
+        let capacity = node.capacity.get() as usize;
         Self {
-            id,
+            id: node.queue_id.clone(),
             capacity,
             entries: VecDeque::with_capacity(capacity.min(1024)),
             items: 0,
@@ -71,20 +76,6 @@ impl Queue {
             has_refused: false,
             keeps_ends: false,
         }
-    }
-
-    pub(crate) fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// Changes the capacity. A queue with more items accepts no put until it has fewer.
-    pub(crate) fn resize(&mut self, capacity: usize) {
-        self.capacity = capacity;
-    }
-
-    /// Keeps consecutive ends of epochs separate, because the join of a route counts them.
-    pub(crate) fn keep_ends(&mut self) {
-        self.keeps_ends = true;
     }
 
     /// Puts `item` if there is room, and returns its size in bytes; otherwise returns the item. `since` is the time at which this
@@ -107,11 +98,6 @@ impl Queue {
     /// True if a put was refused since the last call, so that the writer waits for room.
     pub(crate) fn take_refusal(&mut self) -> bool {
         std::mem::take(&mut self.has_refused)
-    }
-
-    /// Records that a put was refused and is waiting from now on.
-    pub(crate) fn on_put_waits(&mut self, now: Tick) {
-        self.meter.on_put_waits(now);
     }
 
     /// Puts the end of an epoch, which needs no capacity. Consecutive ends are merged into one, except in the paths of a route.
@@ -137,41 +123,34 @@ impl Queue {
 
     /// Takes the first entry. If the queue is empty, its reader counts as waiting until the next call.
     pub(crate) fn take(&mut self, now: Tick) -> Take {
-        match self.entries.pop_front() {
+        let taken = match self.entries.pop_front() {
             Some(Entry::Item(item, weight)) => {
                 self.items -= 1;
                 self.taken += weight.samples;
                 self.bytes -= weight.bytes;
                 self.reader_waits = false;
                 self.meter.on_take(now, self.items);
-                if self.closed && self.entries.is_empty() {
-                    self.meter.on_drained(now);
-                }
                 Take::Item(item, weight.bytes)
             }
             Some(Entry::EpochEnd) => {
                 self.give_up_waiting(now);
-                if self.closed && self.entries.is_empty() {
-                    self.meter.on_drained(now);
-                }
                 Take::EpochEnd
             }
             // A reader that waits for an item goes on waiting.
-            Some(Entry::Mark) => {
-                if self.closed && self.entries.is_empty() {
-                    self.meter.on_drained(now);
-                }
-                Take::Mark
-            }
-            None if self.closed => Take::Ended,
+            Some(Entry::Mark) => Take::Mark,
+            None if self.closed => return Take::Ended,
             None => {
                 if !self.reader_waits {
                     self.reader_waits = true;
                     self.meter.on_get_waits(now);
                 }
-                Take::Empty
+                return Take::Empty;
             }
+        };
+        if self.closed && self.entries.is_empty() {
+            self.meter.on_drained(now);
         }
+        taken
     }
 
     /// Counts samples that the consumer took but did not complete as left.
@@ -185,10 +164,6 @@ impl Queue {
         self.closed || !self.entries.is_empty()
     }
 
-    pub(crate) fn capacity(&self) -> usize {
-        self.capacity
-    }
-
     /// Bytes of the first entry; `None` if the entry is not an item.
     pub(crate) fn front_bytes(&self) -> Option<u64> {
         match self.entries.front()? {
@@ -197,28 +172,9 @@ impl Queue {
         }
     }
 
-    /// Total bytes of the items.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Number of items; ends of epochs do not count.
-    pub(crate) fn items(&self) -> usize {
-        self.items
-    }
-
-    /// Number of samples taken, minus those that the consumer did not complete.
-    pub(crate) fn taken(&self) -> u64 {
-        self.taken
-    }
-
     /// Number of samples that the consumer took, and number of these that it did not complete.
     pub(crate) fn consumer_row(&self) -> BookRow {
         BookRow { taken: self.taken + self.taken_back, discarded: self.taken_back, ..BookRow::default() }
-    }
-
-    pub(crate) fn meter(&mut self) -> &mut QueueMeter {
-        &mut self.meter
     }
 
     /// Counts of the queue for the ledger. `left` is counted instead of computed from the other counts, so that a missing sample

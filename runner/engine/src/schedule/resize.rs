@@ -9,7 +9,6 @@ use super::Schedule;
 use super::stage::Kind;
 use super::work::RunsOn;
 
-/// New value of a setting.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(test), expect(dead_code, reason = "no command changes the settings of a run yet"))]
 pub(crate) enum Resize<'a> {
@@ -22,7 +21,6 @@ pub(crate) enum Resize<'a> {
     Workers(NonZeroUsize),
 }
 
-/// Reason why a setting cannot change.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ResizeFault {
     #[error("no stage has the id `{id}`")]
@@ -47,7 +45,7 @@ impl Schedule {
                 let position = found.ok_or_else(|| ResizeFault::UnknownStage { id: id.to_owned() })?;
                 let stage = &mut self.stages[position];
                 match &mut stage.kind {
-                    Kind::Pipe(pipe) if !matches!(pipe.runs_on(), RunsOn::OneThread(_)) => {
+                    Kind::Pipe(pipe) if !matches!(pipe.runs_on, RunsOn::OneThread(_)) => {
                         pipe.resize(concurrency.get() as usize, &mut stage.core, now);
                     }
                     _ if concurrency.get() == 1 => {}
@@ -56,9 +54,9 @@ impl Schedule {
                 self.settle(position + 1, now);
             }
             Resize::Capacity(id, capacity) => {
-                let found = self.queues.iter().position(|queue| queue.id() == id);
+                let found = self.queues.iter().position(|queue| queue.id == id);
                 let node = found.ok_or_else(|| ResizeFault::UnknownQueue { id: id.to_owned() })?;
-                self.queues[node].resize(capacity.get() as usize);
+                self.queues[node].capacity = capacity.get() as usize;
                 self.settle(node, now);
             }
             Resize::Workers(workers) => self.work.workers = workers.get(),

@@ -8,6 +8,7 @@ use penstock_types::stats::Tick;
 
 use super::Schedule;
 use super::budget::Behind;
+use super::core::bytes_in;
 use super::queue::Queue;
 use super::stage::{Kind, Stage};
 
@@ -27,7 +28,7 @@ impl NodesBehind<'_> {
     pub(crate) fn demand(&self, is_clear: bool) -> Behind {
         let is_behind = |place: usize| self.beside.iter().all(|nodes| !nodes.contains(&(self.first + place)));
         let mut queues = self.queues.iter().enumerate().filter(|(place, _)| is_behind(*place));
-        let is_empty = self.sink_is_empty && queues.all(|(_, queue)| queue.items() == 0);
+        let is_empty = self.sink_is_empty && queues.all(|(_, queue)| queue.items == 0);
         let mut behind = Behind { is_idle: is_clear && is_empty, ..Behind::default() };
         for (_, stage) in self.stages.iter().enumerate().filter(|(place, _)| is_behind(*place)) {
             match &stage.kind {
@@ -38,7 +39,7 @@ impl NodesBehind<'_> {
                 }
                 Kind::Aggregate(aggregate) => {
                     behind.promised = behind.promised.saturating_add(aggregate.promised_bytes());
-                    behind.is_idle &= !aggregate.has_batch();
+                    behind.is_idle &= aggregate.batch.is_none();
                     behind.collects |= aggregate.collects();
                 }
                 Kind::Disaggregate(disaggregate) => behind.is_idle &= disaggregate.inside() == 0,
@@ -76,11 +77,11 @@ impl Schedule {
             && self.source.waiting_bytes().is_some_and(|bytes| {
                 let Self { source, stages, queues, sink, budget, .. } = self;
                 let behind =
-                    NodesBehind { stages, queues, sink_is_empty: sink.is_empty(), first: 0, beside: &[] };
+                    NodesBehind { stages, queues, sink_is_empty: sink.hand.is_none(), first: 0, beside: &[] };
                 // The end of the data needs no memory. After samples, the source makes the next chunk, for which at most the size
                 // of the largest chunk so far is reserved. This reservation leaves room for the stages, so their growth is not
                 // counted.
-                let ahead = if bytes == 0 { 0 } else { bytes + source.largest_bytes() };
+                let ahead = if bytes == 0 { 0 } else { bytes + source.largest_bytes };
                 budget.admits(bytes, ahead, || Behind { growth: 0, ..behind.demand(source.is_empty()) })
             })
     }
@@ -93,7 +94,7 @@ impl Schedule {
         // Steps all nodes once more, because the recorded refusal may be outdated.
         self.mark_all();
         self.move_all(now);
-        if self.is_waiting() && self.budget.has_refused() {
+        if self.is_waiting() && self.budget.refused {
             self.fail(self.out_of_memory());
         }
     }
@@ -103,8 +104,9 @@ impl Schedule {
         if self.end.over || !self.budget.is_limited() {
             return false;
         }
-        let works = self.stages.iter().any(|stage| stage.working() > 0);
-        let has_output = self.queues.last().is_some_and(|queue| queue.items() > 0);
+        let works = |stage: &Stage| matches!(&stage.kind, Kind::Pipe(pipe) if pipe.working > 0);
+        let works = self.stages.iter().any(works);
+        let has_output = self.queues.last().is_some_and(|queue| queue.items > 0);
         !works
             && !has_output
             && !(self.wants_more() && (self.source.waiting_bytes().is_none() || self.calls_source()))
@@ -119,13 +121,15 @@ impl Schedule {
     pub(super) fn bytes_of_nodes_and_queues(&self) -> impl Iterator<Item = (u64, u64)> {
         let nodes = iter::once(self.source.bytes())
             .chain(self.stages.iter().map(Stage::bytes))
-            .chain([self.sink.bytes()]);
-        nodes.zip(&self.queues).map(|(node, queue)| (node, queue.bytes()))
+            .chain([bytes_in(&self.sink.hand)]);
+        nodes.zip(&self.queues).map(|(node, queue)| (node, queue.bytes))
     }
 
     /// Error for a run that is stuck for lack of memory: the memory held by each node, and the budget that would suffice.
     fn out_of_memory(&self) -> String {
-        let ids = iter::once(self.source.id()).chain(self.stages.iter().map(|stage| stage.core.id.as_str()));
+        let ids = iter::once(&self.source.core)
+            .chain(self.stages.iter().map(|stage| &stage.core))
+            .map(|core| core.id.as_str());
         let collected = |node: usize| match node.checked_sub(1).map(|stage| &self.stages[stage].kind) {
             Some(Kind::Aggregate(aggregate)) => aggregate.in_words(),
             _ => None,
@@ -140,16 +144,23 @@ impl Schedule {
             })
             .collect();
         // Each incomplete batch needs memory for its missing samples, and the refused op needs memory for its result.
-        let lacking: u64 = self.stages.iter().map(Stage::promised_bytes).fold(0, u64::saturating_add);
-        let largest =
-            self.stages.iter().map(Stage::largest_bytes).fold(self.source.largest_bytes(), u64::max);
-        let wanted = self.budget.held().saturating_add(lacking).saturating_add(largest);
+        let (mut lacking, mut largest) = (0_u64, self.source.largest_bytes);
+        for stage in &self.stages {
+            match &stage.kind {
+                Kind::Pipe(pipe) => largest = largest.max(pipe.sizes.largest().unwrap_or(0)),
+                Kind::Aggregate(aggregate) if aggregate.collects() => {
+                    lacking = lacking.saturating_add(aggregate.promised_bytes());
+                }
+                Kind::Aggregate(_) | Kind::Disaggregate(_) | Kind::Gate(_) | Kind::Join(_) => {}
+            }
+        }
+        let wanted = self.budget.held.saturating_add(lacking).saturating_add(largest);
         format!(
             "the run needs more memory than `buffer_mib` allows: {} of {} are in use, no task runs and no item can \
              move. In use by stage and its output queue: {}. About {} MiB would suffice: raise `buffer_mib`, or make \
              batches smaller",
-            mib(self.budget.held()),
-            mib(self.budget.limit()),
+            mib(self.budget.held),
+            mib(self.budget.limit),
             parts.join("; "),
             wanted.div_ceil(MIB),
         )

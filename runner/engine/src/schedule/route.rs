@@ -29,10 +29,8 @@ const MAX_TURNS: usize = 1024;
 /// Maximum number of ends of epochs between the router and the join.
 const MAX_EPOCH_ENDS: usize = 8;
 
-/// Routes of a run.
 #[derive(Debug)]
 pub(crate) struct Routes {
-    /// Routes by number.
     list: Vec<Routing>,
     /// Node that reads each queue.
     readers: Vec<usize>,
@@ -40,7 +38,6 @@ pub(crate) struct Routes {
     beside: Vec<Vec<RangeInclusive<usize>>>,
 }
 
-/// State of one route.
 #[derive(Debug)]
 pub(crate) struct Routing {
     route: Route,
@@ -78,12 +75,10 @@ enum Progress {
     Ended,
 }
 
-/// Context of one step of a router or a join.
 pub(super) struct RouteStep<'a> {
     pub(super) now: Tick,
     pub(super) stages: &'a mut [Stage],
     pub(super) queues: &'a mut [Queue],
-    /// Reader of each queue.
     pub(super) readers: &'a [usize],
     pub(super) budget: &'a mut ByteBudget,
     /// Nodes that may now have work.

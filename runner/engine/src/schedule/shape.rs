@@ -2,22 +2,16 @@ use penstock_types::policy::{FailureLimit, OnError, Order};
 use penstock_types::resume::Kept;
 
 use super::work::RunsOn;
+use crate::graph::Chain;
 use crate::parts::SourceParts;
-use crate::route::Route;
-use crate::stage_work::StageWork;
 
 /// Description from which a schedule is built.
 #[derive(Debug)]
 pub(crate) struct ChainShape {
-    pub(crate) source: NodeShape,
+    pub(crate) nodes: Chain<PipeRule>,
     /// Handling of samples that the source finds damaged.
     pub(crate) source_on_error: OnError,
-    /// Sources of a mixture.
     pub(crate) parts: SourceParts,
-    pub(crate) stages: Vec<StageShape>,
-    /// Routes by number.
-    pub(crate) routes: Vec<Route>,
-    pub(crate) sink: NodeShape,
     pub(crate) buffer_bytes: u64,
     /// Samples that earlier runs have settled: by epoch, number of the visit in the epoch, and hashes of fan-outs.
     pub(crate) known: Vec<(u32, u64, Vec<u64>)>,
@@ -34,36 +28,9 @@ pub(crate) struct ChainShape {
     pub(crate) measured: bool,
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct NodeShape {
-    pub(crate) id: String,
-    pub(crate) queue_id: String,
-    pub(crate) capacity: usize,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct StageShape {
-    pub(crate) node: NodeShape,
-    pub(crate) on_error: OnError,
-    pub(crate) max_failures: Option<FailureLimit>,
-    /// Set if the stage's results take no more memory than their inputs.
-    pub(crate) keeps_size: bool,
-    pub(crate) rule: StageRule,
-}
-
-/// What a schedule does with the items of a stage.
-pub(crate) type StageRule = StageWork<PipeRule>;
-
-/// Rules by which an op is called.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PipeRule {
     pub(crate) concurrency: usize,
     pub(crate) order: Order,
     pub(crate) runs_on: RunsOn,
-}
-
-impl StageRule {
-    pub(crate) fn concurrency(&self) -> usize {
-        self.op().map_or(1, |pipe| pipe.concurrency)
-    }
 }

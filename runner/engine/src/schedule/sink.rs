@@ -2,7 +2,7 @@ use penstock_types::ledger::StageBook;
 use penstock_types::policy::OnError;
 use penstock_types::stats::StageMeter;
 
-use super::core::{Core, Hand, StageStep, bytes_in, samples_in};
+use super::core::{Core, Hand, StageStep, samples_in};
 use super::queue::Take;
 
 /// The last node: moves items one by one into the queue from which the consumer takes. Ends of epochs are not passed on.
@@ -10,7 +10,7 @@ use super::queue::Take;
 pub(crate) struct SinkEnd {
     /// Has no meter of its own, because the queues on both sides are measured.
     core: Core,
-    hand: Hand,
+    pub(super) hand: Hand,
     /// Set while the consumer waits and was not called.
     pub(super) consumer_waits: bool,
 }
@@ -40,15 +40,6 @@ impl SinkEnd {
                 }
             }
         }
-    }
-
-    /// True if no item in the sink waits for room in the queue.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.hand.is_none()
-    }
-
-    pub(crate) fn bytes(&self) -> u64 {
-        bytes_in(&self.hand)
     }
 
     pub(crate) fn book(&self) -> StageBook {

@@ -2,11 +2,10 @@ use std::collections::VecDeque;
 
 use penstock_types::ledger::StageBook;
 use penstock_types::policy::OnError;
-use penstock_types::run::Disposition;
-use penstock_types::stats::Tick;
+use penstock_types::stats::{StageMeter, Tick};
 
 use super::budget::ByteBudget;
-use super::core::{Hand, bytes_in, samples_in};
+use super::core::{Core, Hand, bytes_in, samples_in};
 use super::end::RunFailures;
 use super::epochs::EpochBooks;
 use super::failures::FailedTask;
@@ -21,24 +20,20 @@ use crate::ports::{Failed, Produced};
 /// the next chunk while the current one is handed out.
 #[derive(Debug)]
 pub(crate) struct SourceEnd {
-    book: StageBook,
-    /// Counts of the sources of a mixture.
+    /// Has no meter of its own, because its queue is measured.
+    pub(super) core: Core,
     pub(super) parts: PartBooks,
     chunk: VecDeque<Next>,
     hand: Hand,
-    /// Bytes of the samples in `chunk`.
     chunk_bytes: u64,
     /// Bytes of the chunk that the source is waiting to offer, or bytes reserved for the chunk that it is making.
     ahead_bytes: u64,
     waits: bool,
     /// Size of the largest chunk so far, in bytes; the same size is reserved for the next chunk.
-    largest_bytes: u64,
+    pub(super) largest_bytes: u64,
     /// Bytes that the source keeps between chunks.
     kept_bytes: u64,
     ended: bool,
-    closed: bool,
-    /// Handling of damaged samples.
-    on_error: OnError,
 }
 
 #[derive(Debug)]
@@ -52,7 +47,7 @@ enum Next {
 impl SourceEnd {
     pub(crate) fn new(id: String, on_error: OnError, parts: SourceParts) -> Self {
         Self {
-            book: StageBook { id, ..StageBook::default() },
+            core: Core::new(id, on_error, None, StageMeter::off()),
             parts: PartBooks::of(parts),
             chunk: VecDeque::new(),
             hand: None,
@@ -62,18 +57,11 @@ impl SourceEnd {
             largest_bytes: 0,
             kept_bytes: 0,
             ended: false,
-            closed: false,
-            on_error,
         }
     }
 
     pub(crate) fn wants_more(&self) -> bool {
         self.chunk.is_empty() && !self.ended
-    }
-
-    /// Bytes of the largest chunk so far.
-    pub(crate) fn largest_bytes(&self) -> u64 {
-        self.largest_bytes
     }
 
     /// Bytes of the chunk that the source is waiting to offer; `None` while it makes one.
@@ -115,7 +103,6 @@ impl SourceEnd {
         }
     }
 
-    /// Sets the bytes that the source keeps between chunks.
     pub(crate) fn keep(&mut self, bytes: u64, budget: &mut ByteBudget) {
         budget.replace(std::mem::replace(&mut self.kept_bytes, bytes), bytes);
     }
@@ -141,22 +128,12 @@ impl SourceEnd {
         now: Tick,
     ) -> bool {
         let mut put = false;
-        while !self.closed {
-            if let Some((item, since)) = self.hand.take() {
-                match output.try_put(item, since, now) {
-                    Ok(_) => {
-                        self.book.out += 1;
-                        put = true;
-                    }
-                    Err(item) => {
-                        if since.is_none() {
-                            output.on_put_waits(now);
-                        }
-                        self.hand = Some((item, since.or(Some(now))));
-                        break;
-                    }
-                }
+        while !self.core.closed {
+            let had = self.hand.is_some();
+            if !self.core.put_into(&mut self.hand, output, now) {
+                break;
             }
+            put |= had;
             match self.chunk.pop_front() {
                 Some(Next::Sample(mut sample)) => {
                     self.make(&mut sample, &mut failures.epochs, settled);
@@ -176,7 +153,7 @@ impl SourceEnd {
                     put = true;
                 }
                 None if self.ended => {
-                    self.closed = true;
+                    self.core.closed = true;
                     failures.epochs.end();
                     settled.end_epoch();
                     output.close(now);
@@ -189,7 +166,7 @@ impl SourceEnd {
     }
 
     fn make(&mut self, sample: &mut Sample, epochs: &mut EpochBooks, settled: &mut Settled) {
-        self.book.made += 1;
+        self.core.book.made += 1;
         epochs.made(sample.origin.epoch);
         settled.make(&mut sample.origin);
         self.parts.draw(&sample.origin);
@@ -207,16 +184,14 @@ impl SourceEnd {
     ) {
         let epoch = sample.origin.epoch;
         let Outcome::Failed(fault) = outcome else {
-            self.book.dropped += 1;
+            self.core.book.dropped += 1;
             settled.settle(sample.origin);
             return;
         };
-        let task = FailedTask::new(&self.book.id, self.on_error, vec![Failed { sample, fault }], None);
-        match task.disposition() {
-            Disposition::Skipped => self.book.skipped += 1,
-            Disposition::DeadLettered => self.book.dead_lettered += 1,
-        }
-        settled.fail(&task, self.on_error);
+        let Core { id, on_error, .. } = &self.core;
+        let task = FailedTask::new(id, *on_error, vec![Failed { sample, fault }], None);
+        self.core.fail(&task);
+        settled.fail(&task, self.core.on_error);
         failures.add(epoch, task);
     }
 
@@ -225,19 +200,7 @@ impl SourceEnd {
         self.chunk_bytes + bytes_in(&self.hand) + self.ahead_bytes + self.kept_bytes
     }
 
-    pub(crate) fn id(&self) -> &str {
-        &self.book.id
-    }
-
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed
-    }
-
-    pub(crate) fn made(&self) -> u64 {
-        self.book.made
-    }
-
     pub(crate) fn book(&self) -> StageBook {
-        StageBook { left: samples_in(&self.hand), ..self.book.clone() }
+        self.core.book_with(samples_in(&self.hand))
     }
 }

@@ -5,9 +5,10 @@ use super::aggregate::Aggregate;
 use super::core::{Core, Hand, StageStep, bytes_in, samples_in};
 use super::disaggregate::Disaggregate;
 use super::pipe::Pipe;
-use super::shape::{PipeRule, StageRule, StageShape};
+use super::shape::PipeRule;
+use crate::graph::StageNode;
+use crate::stage_work::StageWork;
 
-/// A stage between source and sink.
 #[derive(Debug)]
 pub(crate) struct Stage {
     pub(crate) core: Core,
@@ -26,36 +27,23 @@ pub(crate) enum Kind {
 /// Gate or join: its route, and the item that waits for room in its queue.
 #[derive(Debug)]
 pub(crate) struct Passage {
-    route: usize,
+    pub(super) route: usize,
     pub(super) hand: Hand,
-}
-
-impl Passage {
-    pub(crate) fn new(route: usize) -> Self {
-        Self { route, hand: None }
-    }
-
-    /// Number of the route.
-    pub(crate) fn route(&self) -> usize {
-        self.route
-    }
 }
 
 impl Stage {
     /// Creates a stage that is measured from the time in `measured` on; with `None`, the stage is not measured.
-    pub(crate) fn new(position: usize, shape: StageShape, measured: Option<Tick>) -> Self {
-        let kind = match shape.rule {
-            StageRule::Op(PipeRule { concurrency, order, runs_on }) => {
-                Kind::Pipe(Pipe::new(position, concurrency, runs_on, order, shape.keeps_size))
-            }
-            StageRule::Aggregate(plan) => Kind::Aggregate(Aggregate::new(plan)),
-            StageRule::Disaggregate => Kind::Disaggregate(Disaggregate::default()),
-            StageRule::Gate { route } => Kind::Gate(Passage::new(route)),
-            StageRule::Join { route } => Kind::Join(Passage::new(route)),
+    pub(crate) fn new(position: usize, stage: StageNode<PipeRule>, measured: Option<Tick>) -> Self {
+        let kind = match stage.work {
+            StageWork::Op(rule) => Kind::Pipe(Pipe::new(position, rule, stage.keeps_size)),
+            StageWork::Aggregate(plan) => Kind::Aggregate(Aggregate::new(plan)),
+            StageWork::Disaggregate => Kind::Disaggregate(Disaggregate::default()),
+            StageWork::Gate { route } => Kind::Gate(Passage { route, hand: None }),
+            StageWork::Join { route } => Kind::Join(Passage { route, hand: None }),
         };
-        let concurrency = shape.rule.concurrency();
+        let concurrency = stage.work.op().map_or(1, |rule| rule.concurrency);
         let meter = measured.map_or_else(StageMeter::off, |now| StageMeter::starting_at(now, concurrency));
-        let core = Core::new(shape.node.id, shape.on_error, shape.max_failures, meter);
+        let core = Core::new(stage.node.id, stage.on_error, stage.max_failures, meter);
         Self { core, kind }
     }
 
@@ -70,19 +58,10 @@ impl Stage {
         }
     }
 
-    /// Maximum number of tasks at a time.
     pub(crate) fn concurrency(&self) -> usize {
         match &self.kind {
-            Kind::Pipe(pipe) => pipe.concurrency(),
+            Kind::Pipe(pipe) => pipe.concurrency,
             Kind::Aggregate(_) | Kind::Disaggregate(_) | Kind::Gate(_) | Kind::Join(_) => 1,
-        }
-    }
-
-    /// Number of tasks whose op is not done.
-    pub(crate) fn working(&self) -> usize {
-        match &self.kind {
-            Kind::Pipe(pipe) => pipe.working(),
-            Kind::Aggregate(_) | Kind::Disaggregate(_) | Kind::Gate(_) | Kind::Join(_) => 0,
         }
     }
 
@@ -93,22 +72,6 @@ impl Stage {
             Kind::Aggregate(aggregate) => aggregate.bytes(),
             Kind::Disaggregate(disaggregate) => disaggregate.bytes(),
             Kind::Gate(passage) | Kind::Join(passage) => bytes_in(&passage.hand),
-        }
-    }
-
-    /// Expected bytes of the samples that are missing from an incomplete batch.
-    pub(crate) fn promised_bytes(&self) -> u64 {
-        match &self.kind {
-            Kind::Aggregate(aggregate) if aggregate.collects() => aggregate.promised_bytes(),
-            _ => 0,
-        }
-    }
-
-    /// Bytes of the largest known result.
-    pub(crate) fn largest_bytes(&self) -> u64 {
-        match &self.kind {
-            Kind::Pipe(pipe) => pipe.largest_bytes(),
-            Kind::Aggregate(_) | Kind::Disaggregate(_) | Kind::Gate(_) | Kind::Join(_) => 0,
         }
     }
 

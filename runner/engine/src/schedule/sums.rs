@@ -8,11 +8,8 @@ pub(crate) struct RunSums {
     /// Samples taken by the consumer.
     pub(crate) delivered: u64,
     pub(crate) failed_samples: u64,
-    /// Concurrency of each stage at `at`.
     pub(crate) concurrency: Vec<usize>,
-    /// Capacity of each queue at `at`.
     pub(crate) capacity: Vec<usize>,
-    /// Items in each queue.
     pub(crate) occupancy: Vec<usize>,
     /// Numbers of samples that passed source, stages, sink and consumer.
     pub(crate) books: Vec<BookRow>,

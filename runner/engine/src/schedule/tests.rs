@@ -12,26 +12,39 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 use penstock_types::ledger::Ledger;
 use penstock_types::plan::AggregatePlan;
-use penstock_types::policy::{FailureLimit, OnError, Order};
+use penstock_types::policy::{Capacity, FailureLimit, OnError, Order, StageKindName};
 use penstock_types::run::FailureClass;
 use proptest::prelude::*;
 
 use super::*;
+use crate::graph::{GraphNode, StageNode};
 use crate::item::{Origin, Sample, Value};
 use crate::parts::SourceParts;
 use crate::ports::{Failed, Items};
+use crate::stage_work::StageWork;
 
-fn node(id: usize, capacity: usize) -> NodeShape {
-    NodeShape { id: format!("{id}"), queue_id: format!("{id}_queue"), capacity }
+type StageShape = StageNode<PipeRule>;
+type StageRule = StageWork<PipeRule>;
+
+fn node(id: usize, capacity: usize) -> GraphNode {
+    GraphNode {
+        id: format!("{id}"),
+        name: String::new(),
+        label: String::new(),
+        queue_id: format!("{id}_queue"),
+        queue_label: String::new(),
+        capacity: Capacity::new(capacity as u32).unwrap(),
+    }
 }
 
-fn stage(id: usize, capacity: usize, rule: StageRule) -> StageShape {
+fn stage(id: usize, capacity: usize, work: StageRule) -> StageShape {
     StageShape {
         node: node(id, capacity),
+        kind: StageKindName::Wasm,
         on_error: OnError::Skip,
         max_failures: None,
         keeps_size: false,
-        rule,
+        work,
     }
 }
 
@@ -42,11 +55,8 @@ fn pipe(concurrency: usize, order: Order, runs_on: RunsOn) -> StageRule {
 fn shape(stages: Vec<StageShape>, sink: usize) -> ChainShape {
     let id = stages.len() + 1;
     ChainShape {
-        source: node(0, 2),
+        nodes: Chain { source: node(0, 2), stages, routes: Vec::new(), sink: node(id, sink) },
         parts: SourceParts::default(),
-        stages,
-        routes: Vec::new(),
-        sink: node(id, sink),
         buffer_bytes: u64::MAX,
         known: Vec::new(),
         kept: None,
@@ -204,7 +214,7 @@ struct Driver {
 
 impl Driver {
     fn new(shape: ChainShape, chunks: Vec<Produced>, workers: usize) -> Self {
-        let rule = shape.stages.iter().map(|stage| stage.rule).collect();
+        let rule = shape.nodes.stages.iter().map(|stage| stage.work).collect();
         let packer = shape.kept.as_ref().map(|kept| resume::Packer::load(&kept.state));
         let mut driver = Self {
             schedule: Schedule::new(shape, Tick::ZERO),
@@ -343,14 +353,14 @@ impl Driver {
 
     fn assert_within_limits(&self) {
         let counted: u64 = self.schedule.bytes_by_node().sum();
-        assert_eq!(self.schedule.budget.held(), counted, "bytes held by all nodes together");
+        assert_eq!(self.schedule.budget.held, counted, "bytes held by all nodes together");
         for (stage, rule) in self.schedule.stages.iter().zip(&self.rule) {
             if let (Kind::Pipe(pipe), StageRule::Op(PipeRule { concurrency, .. })) = (&stage.kind, rule) {
                 assert!(pipe.alive() <= *concurrency);
             }
         }
         for queue in &self.schedule.queues {
-            assert!(queue.items() <= queue.capacity());
+            assert!(queue.items <= queue.capacity);
         }
     }
 }
@@ -422,20 +432,20 @@ proptest! {
             stream.extend(samples(0..*count, epoch as u32).into_iter().map(|sample| Mark::Item(Item::Sample(sample))));
         }
         for (position, stage) in stages.iter().enumerate() {
-            stream = reference(position, &stage.rule, stream);
+            stream = reference(position, &stage.work, stream);
         }
         let expected = keys(stream.into_iter().filter_map(|mark| match mark {
             Mark::Item(item) => Some(item),
             Mark::EpochEnd => None,
         }).collect());
 
-        let in_order = stages.iter().all(|stage| match stage.rule {
+        let in_order = stages.iter().all(|stage| match stage.work {
             StageRule::Op(PipeRule { concurrency, order, .. }) => concurrency == 1 || order == Order::Input,
             _ => true,
         });
         // With these stages, the order determines which samples form a pair or end up in a discarded batch.
         let order_matters = stages.iter().any(|stage| matches!(
-            stage.rule,
+            stage.work,
             StageRule::Aggregate(AggregatePlan { drop_last: true, .. }) | StageRule::Op(PipeRule { runs_on: RunsOn::OneThread(_), .. })
         ));
         let mut driver = Driver::new(ChainShape { buffer_bytes: budget, ..shape(stages, sink) }, chunks, workers);
@@ -506,7 +516,7 @@ proptest! {
     ) {
         let mut whole = shape(stages, 2);
         if of_stage {
-            whole.stages.iter_mut().for_each(|stage| stage.max_failures = Some(limit));
+            whole.nodes.stages.iter_mut().for_each(|stage| stage.max_failures = Some(limit));
         } else {
             whole.max_failures = Some(limit);
         }
@@ -837,7 +847,7 @@ fn a_stop_while_an_op_is_being_built_is_not_a_failure() {
     schedule.stop();
     schedule.prepared(job.task.stage, Err(Fault::new(FailureClass::Bug, "interrupted")), Tick::ZERO);
     schedule.offer(Err(RunError("interrupted".into())), Tick::ZERO);
-    schedule.consumer_failed("interrupted".into());
+    schedule.fail_unless_over("interrupted".into());
     assert_eq!(schedule.error(), None);
 }
 
@@ -845,8 +855,7 @@ fn a_stop_while_an_op_is_being_built_is_not_a_failure() {
 fn every_waiting_put_of_a_fan_out_is_measured() {
     let at = |ms: u64| Tick::from_nanos(ms * 1_000_000);
     let stages = vec![stage(1, 1, pipe(2, Order::Completion, RunsOn::AnyThread))];
-    let shape = ChainShape { sink: node(2, 1), ..shape(stages, 1) };
-    let mut driver = Driver::new(shape, vec![], 1);
+    let mut driver = Driver::new(shape(stages, 1), vec![], 1);
     driver.schedule.offer(Ok(Some(Produced::samples(samples(0..2, 0)))), at(0));
     let jobs = [driver.schedule.take_job(0, at(0)).unwrap(), driver.schedule.take_job(0, at(0)).unwrap()];
     for job in jobs {
@@ -1031,14 +1040,14 @@ fn a_finish_that_panics_with_no_sample_held_is_a_failure() {
 #[test]
 fn taking_the_end_of_an_epoch_drains_a_closed_queue() {
     let at = |ms: u64| Tick::from_nanos(ms * 1_000_000);
-    let mut queue = Queue::new("q".into(), 2, QueueMeter::starting_at(at(0)));
+    let mut queue = Queue::new(&node(0, 2), QueueMeter::starting_at(at(0)));
     queue.put_epoch_end();
     queue.close(at(1));
     assert!(matches!(queue.take(at(2)), Take::EpochEnd));
     assert_eq!(
         {
             let mut sums = QueueSums::default();
-            queue.meter().read(at(50), &mut sums);
+            queue.meter.read(at(50), &mut sums);
             sums.row.elapsed
         },
         2_000_000

@@ -28,7 +28,6 @@ pub(crate) struct WorkerJob {
     pub(crate) worker: Option<usize>,
 }
 
-/// A task whose op is done.
 #[derive(Debug)]
 pub(crate) struct DoneTask {
     pub(crate) task: Task,

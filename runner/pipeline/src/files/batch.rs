@@ -39,7 +39,6 @@ pub(super) const LENGTH_BYTES: usize = 8;
 /// Maximum size of a header that readers of the format accept, in bytes.
 pub(super) const MAX_HEADER_BYTES: usize = 100_000_000;
 
-/// Reasons why a batch cannot be written as a file.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BatchFault {
     #[error("it does not fit the format: {0}")]
@@ -66,7 +65,6 @@ pub(super) struct File {
     data_bytes: usize,
 }
 
-/// Description of the samples in the header.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct BatchMetadata {
     format: u32,
@@ -138,7 +136,6 @@ impl File {
         (self.head.len() + self.data_bytes) as u64
     }
 
-    /// Everything before the data.
     pub(super) fn head(&self) -> Bytes {
         self.head.clone()
     }
@@ -215,7 +212,6 @@ impl PartData {
     }
 }
 
-/// Converts one field to tensors.
 fn parts_of(name: &str, values: Stacked) -> Result<Vec<Part>, BatchFault> {
     Ok(match values {
         Stacked::Tensor(Tensor { dtype, shape, data }) => vec![Part {
@@ -265,12 +261,8 @@ fn parts_with_offsets(name: &str, dtype: FileDtype, lengths: &[usize], data: Par
     let part = |name: String, dtype, size, data| Part { name, dtype, shape: vec![size], data };
     vec![
         part(name.to_owned(), dtype, lengths.iter().sum(), data),
-        part(offsets_name(name), FileDtype::I64, count, PartData::Whole(offsets.into())),
+        part(format!("{name}{OFFSETS}"), FileDtype::I64, count, PartData::Whole(offsets.into())),
     ]
-}
-
-fn offsets_name(name: &str) -> String {
-    format!("{name}{OFFSETS}")
 }
 
 /// Checks that no two tensors have the same name, since a file contains one tensor per name.

@@ -1,6 +1,5 @@
 use std::collections::BTreeSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -29,14 +28,10 @@ const GRACE: Duration = Duration::from_millis(1500);
 /// Writes batches, several at a time. See [`crate::files`].
 #[derive(Debug)]
 pub(crate) struct FilesConsumer {
-    place: FilesFolder,
+    opened: Opened,
     runtime: Handle,
-    manifest: Manifest,
-    there: BTreeSet<u64>,
-    stale: BTreeSet<u64>,
     /// Number of the first batch of this run.
     first: u64,
-    /// Number of the next batch.
     next: u64,
     /// Batches that are written although an earlier one is not.
     done: BTreeSet<u64>,
@@ -48,17 +43,10 @@ pub(crate) struct FilesConsumer {
     under_way: JoinSet<Result<(u64, u64), Fault>>,
     /// Samples of batches that are neither written nor abandoned.
     pending: u64,
-    count: Arc<FilesCount>,
+    /// Files of this run so far.
+    pub(crate) count: Arc<Mutex<FilesRecord>>,
 }
 
-/// Counts of the batches of a run so far.
-#[derive(Debug, Default)]
-pub(crate) struct FilesCount {
-    written: AtomicU64,
-    already_there: AtomicU64,
-}
-
-/// Reasons why a wait ended early.
 enum Broken {
     Stopping,
     Fault(Fault),
@@ -69,13 +57,9 @@ impl FilesConsumer {
     ///
     /// Interrupted runs have written `samples` samples before.
     pub(crate) fn new(opened: Opened, first: u64, samples: u64, runtime: Handle) -> Self {
-        let Opened { place, manifest, there, stale } = opened;
         Self {
-            place,
+            opened,
             runtime,
-            manifest,
-            there,
-            stale,
             first,
             next: first,
             done: BTreeSet::new(),
@@ -83,19 +67,15 @@ impl FilesConsumer {
             samples,
             under_way: JoinSet::new(),
             pending: 0,
-            count: Arc::default(),
+            count: Arc::new(Mutex::new(FilesRecord { written: 0, already_there: 0 })),
         }
     }
 
-    pub(crate) fn count(&self) -> Arc<FilesCount> {
-        self.count.clone()
-    }
-
     fn begin(&mut self, file: File, number: u64, samples: u64) {
-        let (place, count) = (self.place.clone(), self.count.clone());
+        let (place, count) = (self.opened.place.clone(), self.count.clone());
         let (size, head) = (file.size(), file.head());
-        let is_stale = self.stale.remove(&number);
-        let new = (!self.there.contains(&number)).then(|| file.into_bytes());
+        let is_stale = self.opened.stale.remove(&number);
+        let new = (!self.opened.there.contains(&number)).then(|| file.into_bytes());
         self.under_way.spawn_on(
             async move {
                 let key = place.key(&batch_name(number));
@@ -105,11 +85,11 @@ impl FilesConsumer {
                     None => Ok(false),
                 };
                 if is_written.map_err(unanswered)? {
-                    count.written.fetch_add(1, Ordering::Relaxed);
+                    count.lock().unwrap_or_else(PoisonError::into_inner).written += 1;
                 } else {
                     // The batch existed before or was written meanwhile: another run may write the same batches.
                     compare(&place, key, number, size, head).await?;
-                    count.already_there.fetch_add(1, Ordering::Relaxed);
+                    count.lock().unwrap_or_else(PoisonError::into_inner).already_there += 1;
                 }
                 Ok((number, samples))
             },
@@ -171,23 +151,22 @@ impl FilesConsumer {
         Ok(())
     }
 
-    /// Marks the folder as complete for readers.
     fn mark_complete(&mut self, stop: &StopFlag) -> Result<(), Broken> {
-        if let Some(extra) = self.there.range(self.next..).chain(&self.stale).next() {
+        if let Some(extra) = self.opened.there.range(self.next..).chain(&self.opened.stale).next() {
             return Err(Broken::Fault(fault(format!(
                 "{} holds `{}`, but this run made only {} batches; the source's data or its failures have changed since; write \
                  to another prefix, or remove the files",
-                self.place,
+                self.opened.place,
                 batch_name(*extra),
                 self.next
             ))));
         }
         let complete = Complete { batches: self.next, samples: self.samples };
-        if self.manifest.complete == Some(complete) {
+        if self.opened.manifest.complete == Some(complete) {
             return Ok(());
         }
-        self.manifest.complete = Some(complete);
-        let (place, bytes) = (self.place.clone(), self.manifest.bytes());
+        self.opened.manifest.complete = Some(complete);
+        let (place, bytes) = (self.opened.place.clone(), self.opened.manifest.bytes());
         self.under_way.spawn_on(
             async move {
                 let written = place.store.put(place.key(Manifest::NAME), bytes).await;
@@ -242,15 +221,6 @@ impl Consumer for FilesConsumer {
 
     fn unfinished(&self) -> u64 {
         self.pending
-    }
-}
-
-impl FilesCount {
-    pub(crate) fn record(&self) -> FilesRecord {
-        FilesRecord {
-            written: self.written.load(Ordering::Relaxed),
-            already_there: self.already_there.load(Ordering::Relaxed),
-        }
     }
 }
 

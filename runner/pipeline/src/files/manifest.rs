@@ -32,14 +32,12 @@ struct MadeBy {
     document: Value,
 }
 
-/// Totals of a completed run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Complete {
     pub(super) batches: u64,
     pub(super) samples: u64,
 }
 
-/// Maximum number of differences in a list.
 const MAX_CHANGES: usize = 1000;
 
 /// A difference between two documents.

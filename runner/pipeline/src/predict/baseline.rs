@@ -22,8 +22,9 @@ const RESOLUTION: f64 = 0.005;
 /// A recorded run with the prediction of its own rate.
 #[derive(Clone, Debug)]
 pub struct Baseline {
-    recording: Recording,
-    foreign_cores: f64,
+    pub(super) recording: Recording,
+    /// Cores that other work would have used during the run if it had had them.
+    pub(super) foreign_cores: f64,
     rate: Result<f64, PredictError>,
 }
 
@@ -52,7 +53,7 @@ impl Baseline {
     /// Models a recorded run by the plan of its own document, on a machine with `cores` cores. If that document has no plan here,
     /// `plan` is the reason, and predictions have no gain.
     pub fn new(recording: Recording, plan: Result<&Plan, PredictError>, cores: f64) -> Self {
-        let machine = Machine { threads: recording.threads(), cores, foreign_cores: None };
+        let machine = Machine { threads: recording.snapshot.threads, cores, foreign_cores: None };
         let others = recording.others_cores();
         let model = |plan: &Plan| -> Result<(f64, f64), PredictError> {
             let foreign = foreign_cores(plan, &recording, machine, others)?;
@@ -65,15 +66,6 @@ impl Baseline {
             Err(reason) => (others, Err(reason)),
         };
         Self { recording, foreign_cores, rate }
-    }
-
-    pub fn recording(&self) -> &Recording {
-        &self.recording
-    }
-
-    /// Cores that other work would have used during the run if it had had them.
-    pub(super) fn foreign_cores(&self) -> f64 {
-        self.foreign_cores
     }
 
     /// Relative error of the model: `predicted / measured - 1` for the rate of the recorded run; `None` if either is unknown.
@@ -121,7 +113,7 @@ fn foreign_cores(
     machine: Machine,
     others: f64,
 ) -> Result<f64, PredictError> {
-    let measured = computing_share(&recording.snapshot().stages);
+    let measured = computing_share(&recording.snapshot.stages);
     let share = |foreign| -> Result<f64, PredictError> {
         let machine = Machine { foreign_cores: Some(foreign), ..machine };
         let predicted = predict(scenario(plan, Some(recording), machine)?, Extent::Events(SEARCH_EVENTS));

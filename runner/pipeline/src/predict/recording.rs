@@ -19,15 +19,13 @@ use crate::output::{SNAPSHOT, SPEC, TIMES};
 /// Quantile of exponential times at which their delay is measured.
 const SHORT: f64 = 0.05;
 
-/// Times and document of a recorded run.
 #[derive(Clone, Debug)]
 pub struct Recording {
-    snapshot: RunSnapshot,
-    document: Value,
+    pub snapshot: RunSnapshot,
+    pub document: Value,
     times: BTreeMap<String, Histogram>,
 }
 
-/// Reasons why a run cannot serve for predictions.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
     #[error("`{}` contains no finished run (no `{name}`); pass a folder written by `penstock run --out`", .folder.display())]
@@ -43,7 +41,6 @@ pub(super) struct RecordedStage<'a> {
     /// Samples that the stage has taken, of any outcome.
     taken: u64,
     out: u64,
-    /// The `sleep` of the document.
     sleep: Option<&'a Value>,
 }
 
@@ -59,21 +56,9 @@ impl Recording {
         Self { snapshot, document, times: times.collect() }
     }
 
-    pub fn snapshot(&self) -> &RunSnapshot {
-        &self.snapshot
-    }
-
-    pub fn document(&self) -> &Value {
-        &self.document
-    }
-
     /// Items that the consumer took per second.
     pub(super) fn rate(&self) -> Option<f64> {
         self.snapshot.queues.last()?.figures.qps
-    }
-
-    pub(super) fn threads(&self) -> u32 {
-        self.snapshot.threads
     }
 
     /// Cores that other processes used.

@@ -24,7 +24,6 @@ const STEPS: usize = 40;
 /// Maximum number of predictions in a sweep, which then ends with its results so far.
 const PREDICTIONS: u32 = 1_500;
 
-/// Bounds of a sweep's settings.
 #[derive(Clone, Copy, Debug)]
 pub struct SweepBudget {
     pub threads: u32,
@@ -76,7 +75,7 @@ pub fn sweep(
     machine: Machine,
     budget: SweepBudget,
 ) -> Result<Vec<Proposal>, PredictError> {
-    let recording = baseline.map(Baseline::recording);
+    let recording = baseline.map(|baseline| &baseline.recording);
     let machine = Machine { foreign_cores: Some(machine.foreign_cores(baseline)), ..machine };
     let least_gain = baseline.and_then(Baseline::least_gain).unwrap_or(GAIN).max(GAIN);
     let made = Cell::new(0);

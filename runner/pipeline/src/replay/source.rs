@@ -11,7 +11,6 @@ use super::StageLetters;
 use super::lines::LetterLines;
 use super::survey::letter;
 
-/// Maximum number of samples in a chunk.
 const CHUNK: usize = 64;
 
 /// Maximum size of the values in a chunk, in bytes, not counting the last sample of the chunk.

@@ -1,6 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use serde::Serialize;
 
 use super::lines::{LetterLine, LetterLines, MAX_LETTER_BYTES};
 use crate::dead_letter::{LetterFault, ReadLetter};
-use crate::output::{DEAD_LETTERS, SPEC};
+use crate::output::{DEAD_LETTERS, SPEC, read_within};
 
 /// Maximum number of unreadable lines that are reported one by one.
 const MAX_TOLD: usize = 20;
@@ -28,10 +27,12 @@ const MAX_REASON: usize = 300;
 /// Dead letters of a run, counted by stage. They stay on disk.
 #[derive(Debug)]
 pub struct Letters {
-    spec: Spec,
+    /// Document of the run.
+    pub spec: Spec,
     pub(super) path: PathBuf,
-    stages: Vec<StageLetters>,
-    unreadable: Unreadable,
+    /// Stages with dead letters, in the order of the pipeline.
+    pub stages: Vec<StageLetters>,
+    pub unreadable: Unreadable,
 }
 
 /// Dead letters of one stage.
@@ -63,7 +64,6 @@ pub struct UnreadableLetter {
     pub reason: String,
 }
 
-/// Reasons why a run cannot be replayed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReplayFault {
     #[error("`{}` contains no run (no `{SPEC}`); pass a folder written by `penstock run --out`", .0.display())]
@@ -83,19 +83,6 @@ impl Letters {
         let mut letters = Self { spec, path, stages: Vec::new(), unreadable: Unreadable::default() };
         letters.survey().map_err(|error| read_error(&letters.path, error))?;
         Ok(letters)
-    }
-
-    pub fn spec(&self) -> &Spec {
-        &self.spec
-    }
-
-    /// Stages with dead letters, in the order of the pipeline.
-    pub fn stages(&self) -> &[StageLetters] {
-        &self.stages
-    }
-
-    pub fn unreadable(&self) -> &Unreadable {
-        &self.unreadable
     }
 
     fn survey(&mut self) -> io::Result<()> {
@@ -177,15 +164,10 @@ fn stage_of(spec: &Spec, written: &str) -> Result<StageId, LetterFault> {
 }
 
 fn read_spec(path: &Path, folder: &Path) -> Result<Spec, ReplayFault> {
-    let mut bytes = Vec::new();
-    let read =
-        File::open(path).and_then(|file| file.take(MAX_DOCUMENT_BYTES as u64 + 1).read_to_end(&mut bytes));
-    match read {
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return Err(ReplayFault::NoRun(folder.to_owned()));
-        }
-        read => read.map_err(|error| read_error(path, error))?,
-    };
+    let bytes = read_within(path, MAX_DOCUMENT_BYTES as u64 + 1).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ReplayFault::NoRun(folder.to_owned()),
+        _ => read_error(path, error),
+    })?;
     Spec::read(&bytes).map_err(|faults| ReplayFault::Document { path: path.to_owned(), faults })
 }
 

@@ -3,9 +3,7 @@ use std::iter;
 use std::num::NonZeroU32;
 use std::path::Path;
 
-use penstock_device::HostMemory;
 use penstock_engine::item::Item;
-use penstock_engine::memory::Pool;
 use penstock_engine::running::{StopReason, Taken};
 use penstock_types::run::RunState;
 use penstock_types::spec::Spec;
@@ -17,7 +15,7 @@ use tokio::runtime::Runtime;
 use super::*;
 use crate::modules::Modules;
 use crate::prepare::Outlets;
-use crate::runner::Runner;
+use crate::runner::{RunEnds, Runner};
 use crate::stores::Stores;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -68,19 +66,23 @@ fn prepared(runtime: &Runtime, folder: &Path, document: &Value) -> Prepared {
     runner.prepare(&Spec::from_value(document.clone()).unwrap(), Outlets::ALL).unwrap()
 }
 
+/// A run whose batches the test takes.
+fn taken() -> RunEnds {
+    RunEnds { is_taken: true, max_held: 4, ..RunEnds::default() }
+}
+
 /// Takes up to `most` batches. Returns the keys in the order of delivery, and the state.
 fn run(runtime: &Runtime, prepared: &Prepared, most: usize) -> (Vec<String>, Token) {
-    let memory = Arc::new(Pool::new(HostMemory));
-    let run = runtime.block_on(prepared.start_taken(None, memory, 4)).unwrap();
+    let run = runtime.block_on(prepared.start(None, taken())).unwrap();
     let mut keys = Vec::new();
     for _ in 0..most {
-        let Taken::Item(item) = run.take(LONG) else { break };
+        let Taken::Item(item) = run.handle.take(LONG) else { break };
         let origins: Vec<_> = item.origins().collect();
-        run.handle().hand_out(&origins);
+        run.handle.hand_out(&origins);
         let Item::Batch(samples) = item else { panic!("the document makes batches") };
         keys.extend(samples.into_iter().map(|sample| format!("{} of {}", sample.key, sample.origin.epoch)));
     }
-    run.stop(StopReason::Asked);
+    run.handle.stop(StopReason::Asked);
     let ended = run.wait();
     assert!(ended.snapshot.state != RunState::Failed, "{:?}", ended.snapshot.error);
     (keys, Token::read(ended.state.unwrap().as_bytes()).unwrap())
@@ -198,8 +200,8 @@ fn ranks_continue_in_compressed_records_each_with_its_own_state() {
         // Positions that are dealt anew are in no order.
         let mut dealt = rank(0, 2);
         dealt.resume(Token::merge(states).unwrap(), false).unwrap();
-        let run = runtime.block_on(dealt.start_taken(None, Arc::new(Pool::new(HostMemory)), 4)).unwrap();
-        assert!(matches!(run.take(LONG), Taken::Over));
+        let run = runtime.block_on(dealt.start(None, taken())).unwrap();
+        assert!(matches!(run.handle.take(LONG), Taken::Over));
         let error = run.wait().snapshot.error.unwrap();
         assert!(error.contains("is compressed with gzip as a whole"), "{error}");
     }
@@ -225,8 +227,8 @@ fn a_state_of_other_records_is_refused_before_the_first_sample() {
         fs::write(folder.path().join(key), other).unwrap();
         let mut second = prepared(&runtime, folder.path(), &document);
         second.resume(state, false).unwrap();
-        let run = runtime.block_on(second.start_taken(None, Arc::new(Pool::new(HostMemory)), 4)).unwrap();
-        assert!(matches!(run.take(LONG), Taken::Over));
+        let run = runtime.block_on(second.start(None, taken())).unwrap();
+        assert!(matches!(run.handle.take(LONG), Taken::Over));
         let error = run.wait().snapshot.error.unwrap();
         assert!(told.iter().any(|told| error.contains(told)), "{key} after {stop}: {error}");
         fs::write(folder.path().join(key), before).unwrap();
@@ -267,8 +269,8 @@ fn a_state_is_refused_with_what_differs_unless_it_is_forced() {
     fs::write(folder.path().join("later.txt"), "x").unwrap();
     let mut prepared = prepared(&runtime, folder.path(), &list);
     prepared.resume(state, false).unwrap();
-    let run = runtime.block_on(prepared.start_taken(None, Arc::new(Pool::new(HostMemory)), 4)).unwrap();
-    assert!(matches!(run.take(LONG), Taken::Over));
+    let run = runtime.block_on(prepared.start(None, taken())).unwrap();
+    assert!(matches!(run.handle.take(LONG), Taken::Over));
     let error = run.wait().snapshot.error.unwrap();
     assert!(error.contains("the source has 24 samples, and had 23 when the state was written"), "{error}");
 }
@@ -351,8 +353,8 @@ fn states_with_changed_numbers_are_refused_or_run_to_an_end() {
                 refused += 1;
                 continue;
             }
-            let run = runtime.block_on(second.start_taken(None, Arc::new(Pool::new(HostMemory)), 4)).unwrap();
-            let batches = iter::from_fn(|| match run.take(LONG) {
+            let run = runtime.block_on(second.start(None, taken())).unwrap();
+            let batches = iter::from_fn(|| match run.handle.take(LONG) {
                 Taken::Item(_) => Some(()),
                 _ => None,
             });

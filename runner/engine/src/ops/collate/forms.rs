@@ -12,7 +12,6 @@ use crate::item::{Dtype, Field, Sample, Tensor, Value};
 use crate::notes::Notes;
 use crate::ports::StopFlag;
 
-/// Difference of a sample from its data set.
 pub(super) struct Difference {
     pub(super) message: String,
     pub(super) cure: &'static str,
@@ -57,7 +56,6 @@ pub struct Usual {
     fields: Arc<OnceLock<Fields>>,
 }
 
-/// Fields with their types.
 #[derive(Debug)]
 pub(super) struct Fields {
     kinds: Vec<(Arc<str>, Kind)>,
@@ -229,7 +227,6 @@ pub(super) fn odd_shape(
     None
 }
 
-/// Positions of a sample's fields by name.
 type Places = HashMap<Arc<str>, usize>;
 
 fn places_of(sample: &Sample) -> Places {

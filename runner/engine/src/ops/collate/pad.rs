@@ -11,7 +11,6 @@ const MAX_PADDING: usize = 16;
 /// Padding that is always permitted, in bytes.
 const FREE_PADDING: usize = 1 << 20;
 
-/// Writer of the padded tensors of one field.
 pub(super) struct Padding<'a> {
     pub(super) element_bytes: usize,
     pub(super) stop: &'a StopFlag,

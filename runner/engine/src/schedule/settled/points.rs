@@ -96,7 +96,6 @@ impl SavePoints {
         Self { saves: true, state: state.into(), had_known: !known.is_empty(), known, ..Self::default() }
     }
 
-    /// The save point with this ticket.
     #[inline]
     pub(super) fn get(&mut self, ticket: u32) -> Option<&mut SavePoint> {
         let place = ticket.wrapping_sub(self.first as u32) & !POINT;

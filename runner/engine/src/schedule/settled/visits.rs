@@ -8,7 +8,6 @@ pub(super) const POINT: u32 = 1 << 31;
 /// A bit for each visit from the first unsettled one on: a sample that takes long must not make the others cost more.
 #[derive(Debug, Default)]
 pub(super) struct Visits {
-    /// Number of visits.
     pub(super) made: u64,
     /// Visit of the first bit, a multiple of 64. All earlier visits are settled.
     base: u64,
@@ -39,7 +38,6 @@ impl Visits {
         (visit < self.made && word >> (offset % 64) & 1 == 0).then_some(visit)
     }
 
-    /// Settles an open visit.
     pub(super) fn set(&mut self, visit: u64) {
         let offset = visit - self.base;
         self.words[offset as usize / 64] |= 1 << (offset % 64);

@@ -44,7 +44,7 @@ impl Needs {
         // Each stage duplicates 4 of the 25 samples of an epoch; the bound assumes that it duplicates all of them.
         let mut all = samples;
         for (position, stage) in stages.iter().enumerate() {
-            match stage.rule {
+            match stage.work {
                 StageRule::Op(PipeRule { runs_on: RunsOn::OneThread(_), .. }) => {
                     needs.collected += 2 * per_sample;
                     needs.results.push(2 * per_sample);
@@ -71,7 +71,7 @@ impl Needs {
 }
 
 fn is_batched(stages: &[StageShape]) -> bool {
-    let last = stages.iter().rev().find_map(|stage| match stage.rule {
+    let last = stages.iter().rev().find_map(|stage| match stage.work {
         StageRule::Aggregate(AggregatePlan { .. }) => Some(true),
         StageRule::Disaggregate => Some(false),
         StageRule::Op(PipeRule { .. }) | StageRule::Gate { .. } | StageRule::Join { .. } => None,
@@ -85,7 +85,7 @@ fn note_results(schedule: &mut Schedule, results: &[u64]) {
         _ => None,
     });
     for (pipe, largest) in pipes.zip(results) {
-        pipe.expect_results_of(*largest);
+        pipe.sizes.note(0, *largest);
     }
 }
 
@@ -123,7 +123,7 @@ proptest! {
         while !driver.schedule.is_over() {
             driver.step(choices.next().unwrap_or(0) + steps, true);
             driver.assert_within_limits();
-            let held = driver.schedule.budget.held();
+            let held = driver.schedule.budget.held;
             if known {
                 // Parts of one result may already be in progress downstream.
                 let most = limit + largest + 2 * chunk;
@@ -143,7 +143,7 @@ proptest! {
         match driver.schedule.error() {
             None => {
                 prop_assert_eq!(ledger.total.left, 0);
-                prop_assert_eq!(driver.schedule.budget.held(), 0);
+                prop_assert_eq!(driver.schedule.budget.held, 0);
             }
             Some(error) => {
                 prop_assert!(error.starts_with("the run needs more memory than `buffer_mib` allows"), "{error}");
@@ -171,7 +171,7 @@ fn run_to_end(driver: &mut Driver) -> u64 {
     while !driver.schedule.is_over() {
         driver.step(steps * 7 + steps / 3, true);
         driver.assert_within_limits();
-        peak = peak.max(driver.schedule.budget.held());
+        peak = peak.max(driver.schedule.budget.held);
         steps += 1;
         assert!(steps < 100_000, "the run does not end");
     }
@@ -205,7 +205,7 @@ fn results_that_wait_in_slots_stay_within_the_budget_in_either_order() {
         let chunks = chunks(1000);
         let mut driver = Driver { op: fetched, ..Driver::new(shape, chunks, 0) };
         driver.fill();
-        let held = driver.schedule.budget.held();
+        let held = driver.schedule.budget.held;
         assert!(held > (200 << 10) && held <= (256 << 10) + (9 << 10), "{order:?}: {held}");
         let peak = run_to_end(&mut driver);
         assert!(peak <= (256 << 10) + (9 << 10), "{order:?}: {peak}");
@@ -292,7 +292,7 @@ fn an_op_starts_if_there_is_room_or_if_it_is_the_most_downstream_work() {
     let idle = Behind { is_idle: true, ..busy };
     let collecting = Behind { collects: true, ..idle };
     assert!(budget.admits(10, 60, || busy), "there is room");
-    assert!(!budget.admits(10, 61, || busy) && budget.has_refused());
+    assert!(!budget.admits(10, 61, || busy) && budget.refused);
     assert!(budget.admits(10, 5000, || idle), "the result leaves the run");
     assert!(
         budget.admits(10, 5000, || collecting),

@@ -159,7 +159,7 @@ fn samples_that_a_source_does_not_pass_on_are_counted_and_settled() {
 
         let disposition = if skipped > 0 { Disposition::Skipped } else { Disposition::DeadLettered };
         let failed = &run.schedule.failures.tasks;
-        assert!(failed.iter().all(|task| task.disposition() == disposition && task.samples() == 1));
+        assert!(failed.iter().all(|task| task.disposition == disposition && task.samples() == 1));
         assert_eq!(
             failed.iter().flat_map(FailedTask::origins).map(|origin| origin.index).collect::<Vec<_>>(),
             [1, 5, 9]
@@ -209,7 +209,7 @@ fn a_sample_whose_failure_ends_the_run_is_tried_again_by_a_resumed_run() {
         let settings = in_order(1);
         let start = fresh(&settings);
         let mut whole = usual();
-        whole.stages[0].on_error = on_error;
+        whole.nodes.stages[0].on_error = on_error;
         let mut run = finished(whole, fatal, chunks(4, settings, &start, |_| None));
         assert_eq!(run.schedule.error(), Some("stage `1`: the token has expired"));
         let settled = state(&mut run, &start, 4);

@@ -132,15 +132,15 @@ impl Resized {
 
     fn assert_within_limits(&mut self) {
         let schedule = &self.driver.schedule;
-        assert_eq!(schedule.budget.held(), schedule.bytes_by_node().sum::<u64>());
+        assert_eq!(schedule.budget.held, schedule.bytes_by_node().sum::<u64>());
         for (stage, before) in schedule.stages.iter().zip(&mut self.tasks) {
             let Kind::Pipe(pipe) = &stage.kind else { continue };
-            assert!(pipe.alive() <= pipe.concurrency().max(*before), "a task began above the concurrency");
+            assert!(pipe.alive() <= pipe.concurrency.max(*before), "a task began above the concurrency");
             *before = pipe.alive();
         }
         for (queue, before) in schedule.queues.iter().zip(&mut self.items) {
-            assert!(queue.items() <= queue.capacity().max(*before), "an item was put above the capacity");
-            *before = queue.items();
+            assert!(queue.items <= queue.capacity.max(*before), "an item was put above the capacity");
+            *before = queue.items;
         }
     }
 }
@@ -162,20 +162,20 @@ fn random_changes_of_settings_neither_block_a_run_nor_lose_a_sample() {
     let outcome = runner.run(&inputs, |(pipeline, epochs, budget, failing, stop, choices)| {
         let (chunks, stream) = data(&epochs);
         let (mut shape, expected) = pipeline.shape(budget, stream);
-        let count = shape.stages.len().max(1);
+        let count = shape.nodes.stages.len().max(1);
         if let Some((stage, is_limit)) = failing
-            && let Some(stage) = shape.stages.get_mut(stage % count)
+            && let Some(stage) = shape.nodes.stages.get_mut(stage % count)
         {
             (stage.on_error, stage.max_failures) =
                 if is_limit { (OnError::Skip, Some(FailureLimit::Count(1))) } else { (OnError::Fail, None) };
         }
         let collects = |stage: &StageShape| {
             matches!(
-                stage.rule,
+                stage.work,
                 StageRule::Aggregate(_) | StageRule::Op(PipeRule { runs_on: RunsOn::OneThread(_), .. })
             )
         };
-        let collects = shape.stages.iter().any(collects);
+        let collects = shape.nodes.stages.iter().any(collects);
         let mut run = Resized::new(Driver::new(shape, chunks, 3));
         resizes.set(resizes.get() + run.drive(&choices, stop)?);
         let stopped = !run.driver.schedule.is_over();
@@ -194,7 +194,7 @@ fn random_changes_of_settings_neither_block_a_run_nor_lose_a_sample() {
             Some(error) => prop_assert!(failing.is_some(), "{error}"),
             None if stopped => {}
             None => {
-                prop_assert_eq!((ledger.total.left, run.driver.schedule.budget.held()), (0, 0));
+                prop_assert_eq!((ledger.total.left, run.driver.schedule.budget.held), (0, 0));
                 if let Some(expected) = expected.filter(|_| !collects) {
                     let (mut expected, mut found) = (keys(expected), keys(run.driver.delivered));
                     if !run
@@ -255,17 +255,17 @@ fn a_queue_above_a_lowered_capacity_accepts_no_item_until_it_is_below() {
     schedule.offer(Ok(Some(Produced::samples(samples(0..20, 0)))), Tick::ZERO);
     let resize = |schedule: &mut Schedule, id, capacity| {
         schedule.resize(Resize::Capacity(id, items(capacity)), Tick::ZERO).unwrap();
-        schedule.queues[1].items()
+        schedule.queues[1].items
     };
     assert_eq!(resize(&mut schedule, "1_queue", 2), 4);
     let left = |schedule: &mut Schedule| {
         assert!(matches!(schedule.deliver(Tick::ZERO), SinkDelivery::Item(_)));
-        schedule.queues[1].items()
+        schedule.queues[1].items
     };
     assert_eq!([0; 4].map(|_| left(&mut schedule)), [3, 2, 2, 2]);
     assert_eq!(resize(&mut schedule, "1_queue", 6), 6, "the items before it follow at once");
     assert_eq!(resize(&mut schedule, "0_queue", 9), 6);
-    assert_eq!((schedule.queues[0].items(), read(&mut schedule, Tick::ZERO).capacity), (9, vec![9, 6]));
+    assert_eq!((schedule.queues[0].items, read(&mut schedule, Tick::ZERO).capacity), (9, vec![9, 6]));
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn outcomes(item: Item, made_of: impl Fn(Sample) -> Result<Vec<Sample>, Sample>)
 fn delivered_of(stages: &[StageShape], sample: Sample) -> (Vec<Sample>, u64) {
     let (mut samples, mut failed) = (vec![sample], 0);
     for (position, stage) in stages.iter().enumerate() {
-        if matches!(stage.rule, StageRule::Op(PipeRule { .. })) {
+        if matches!(stage.work, StageRule::Op(PipeRule { .. })) {
             let made = samples.into_iter().map(|sample| made_of(position, sample));
             samples = made
                 .flat_map(|made| {
@@ -240,7 +240,7 @@ fn place(sample: &Sample) -> (u32, u64, u64, String) {
 }
 
 fn is_stateful(stage: &StageShape) -> bool {
-    matches!(stage.rule, StageRule::Op(PipeRule { runs_on: RunsOn::OneThread(_), .. }))
+    matches!(stage.work, StageRule::Op(PipeRule { runs_on: RunsOn::OneThread(_), .. }))
 }
 
 /// One run of a rank, up to a number of events. Returns its state and the samples handed out.
@@ -335,8 +335,8 @@ proptest! {
         worlds in prop::collection::vec(1_u32..9, 1..4), stops in prop::collection::vec(0_usize..250, 8),
         choices in prop::collection::vec(any::<usize>(), 200),
     ) {
-        let stages: Vec<StageShape> = stages.into_iter().filter(|stage| !is_stateful(stage)).map(|stage| match stage.rule {
-            StageRule::Aggregate(AggregatePlan { size, .. }) => StageShape { rule: StageRule::Aggregate(AggregatePlan { size, drop_last: false }), ..stage },
+        let stages: Vec<StageShape> = stages.into_iter().filter(|stage| !is_stateful(stage)).map(|stage| match stage.work {
+            StageRule::Aggregate(AggregatePlan { size, .. }) => StageShape { work: StageRule::Aggregate(AggregatePlan { size, drop_last: false }), ..stage },
             _ => stage,
         }).collect();
         let new_shape = || ChainShape { hands_out_later: later, ..shape(stages.clone(), 2) };
@@ -364,7 +364,7 @@ proptest! {
             flat.list(&parts, false);
             ChainShape { hands_out_later: later, ..flat.shape(2, u64::MAX) }
         };
-        if new_shape().stages.iter().any(is_stateful) {
+        if new_shape().nodes.stages.iter().any(is_stateful) {
             return Ok(());
         }
         let (_, whole) = over_worlds(new_shape, &data, &[1], &stops, choices.clone()).expect("one rank is not apart");

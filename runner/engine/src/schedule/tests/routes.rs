@@ -88,7 +88,9 @@ impl Flat {
         let spans = RouteSpan::all(self.parts);
         let routes =
             spans.into_iter().zip(self.routes).map(|(span, (choice, order))| Route { span, choice, order });
-        ChainShape { routes: routes.collect(), buffer_bytes, ..shape(self.stages, sink) }
+        let mut whole = ChainShape { buffer_bytes, ..shape(self.stages, sink) };
+        whole.nodes.routes = routes.collect();
+        whole
     }
 }
 
@@ -237,7 +239,7 @@ proptest! {
             Placed::Pipe { .. } => false,
             Placed::Route { route, .. } => route.order == Order::Input,
         });
-        let order_matters = flat.stages.iter().any(|stage| is_stateful(&stage.rule));
+        let order_matters = flat.stages.iter().any(|stage| is_stateful(&stage.work));
         // What a stateful stage holds has to fit into the budget beside the largest chunk.
         let shape = flat.shape(sink, if order_matters { budget.max(1 << 20) } else { budget });
         let mut driver = Driver::new(shape, chunks, 2);
@@ -255,7 +257,7 @@ proptest! {
         }
         let now = driver.tick();
         for (sums, rule) in read(&mut driver.schedule, now).stages.iter().zip(&driver.rule) {
-            prop_assert_eq!(sums.row.slot_times().iter().sum::<u64>(), rule.concurrency() as u64 * sums.row.elapsed);
+            prop_assert_eq!(sums.row.slot_times().iter().sum::<u64>(), rule.op().map_or(1, |rule| rule.concurrency) as u64 * sums.row.elapsed);
         }
     }
 
@@ -270,8 +272,8 @@ proptest! {
         let mut flat = Flat::default();
         flat.list(&parts, false);
         let mut shape = flat.shape(2, 1 << 20);
-        let count = shape.stages.len();
-        shape.stages[failing % count].on_error = OnError::Fail;
+        let count = shape.nodes.stages.len();
+        shape.nodes.stages[failing % count].on_error = OnError::Fail;
         let mut driver = Driver::new(shape, chunks, 2);
         run_to_end(&mut driver, &choices)?;
         // Samples outside of the dead part of the pipeline were delivered.
@@ -352,7 +354,7 @@ fn in_order_a_slow_sample_holds_back_a_bounded_number_of_others() {
         finish(&mut schedule, &mut running, 3, false);
     }
     // One sample waits in the last queue of the second path, one in the slot of its stage, one in its first queue and one in its gate.
-    assert_eq!(schedule.queues.iter().map(Queue::items).collect::<Vec<_>>(), [2, 0, 0, 1, 1, 0, 0]);
+    assert_eq!(schedule.queues.iter().map(|queue| queue.items).collect::<Vec<_>>(), [2, 0, 0, 1, 1, 0, 0]);
     assert_eq!(delivered(&mut schedule), Vec::<String>::new());
     assert!(schedule.ledger().balanced);
     finish(&mut schedule, &mut running, 1, false);

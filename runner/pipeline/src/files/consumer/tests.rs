@@ -121,7 +121,7 @@ fn four_batches_are_written_at_a_time_and_no_more() {
     assert_eq!(consumer.finish(Ending::Whole, &stop), Ok(()));
     assert_eq!(consumer.unfinished(), 0);
     assert_eq!(store.objects.lock().unwrap().len(), 5);
-    assert_eq!(consumer.manifest.complete, Some(Complete { batches: 5, samples: 10 }));
+    assert_eq!(consumer.opened.manifest.complete, Some(Complete { batches: 5, samples: 10 }));
 }
 
 #[test]
@@ -134,8 +134,8 @@ fn a_stop_abandons_late_batches_and_counts_them_as_unfinished() {
     stop.set();
     assert_eq!(consumer.finish(Ending::Early, &stop), Ok(()));
     assert_eq!(consumer.unfinished(), 4);
-    assert_eq!(consumer.count().record(), FilesRecord { written: 1, already_there: 0 });
-    assert_eq!(consumer.manifest.complete, None);
+    assert_eq!(*consumer.count.lock().unwrap(), FilesRecord { written: 1, already_there: 0 });
+    assert_eq!(consumer.opened.manifest.complete, None);
 }
 
 #[test]
@@ -148,5 +148,5 @@ fn a_failed_write_is_reported_with_its_key_and_its_batch_is_unfinished() {
     let fault = consumer.finish(Ending::Whole, &stop).unwrap_err();
     assert_eq!(&*fault.message, "store `gated` has no object `p/batch-00000009.safetensors`");
     assert_eq!(consumer.unfinished(), 2);
-    assert_eq!(consumer.manifest.complete, None);
+    assert_eq!(consumer.opened.manifest.complete, None);
 }
