@@ -27,7 +27,8 @@ fn simulated(pipeline: &Pipeline, document: &Value, samples: u64) -> PredictRepo
     let plan = pipeline.plan(document, samples);
     let machine = Machine { threads: plan.threads.unwrap(), cores: pipeline.cores, foreign_cores: Some(0.0) };
     // The rate of the recorded run does not matter.
-    let baseline = Baseline::new(pipeline.recording(&plan), Err(PredictError::NoPlan(String::new())), pipeline.cores);
+    let baseline =
+        Baseline::new(pipeline.recording(&plan), Err(PredictError::NoPlan(String::new())), pipeline.cores);
     predict_plan(&plan, Some(&baseline), machine, Some(Duration::from_hours(1))).unwrap()
 }
 
