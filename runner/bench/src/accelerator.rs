@@ -278,23 +278,23 @@ pub(crate) fn search(
     let load = feeding(spec, load);
     let mut trials: Vec<AcceleratorTrial> = Vec::new();
     // Number of accelerators that the measured rate would feed; the search starts with this number.
-    let guess = cell.rates.items_per_s * wanted.step.as_secs_f64()
-        / f64::from(wanted.batch_size)
-        / wanted.utilisation;
+    let guess =
+        cell.items_per_s * wanted.step.as_secs_f64() / f64::from(wanted.batch_size) / wanted.utilisation;
     let guess = if guess.is_finite() { guess.clamp(1.0, f64::from(MOST)) as u32 } else { MOST };
     let supported = most_of(guess, |number| {
         on_trial(number);
-        let trial = fed(surroundings, subject, &load, &wanted, number, cell.rates.items_per_s)?;
+        let trial = fed(surroundings, subject, &load, &wanted, number, cell.items_per_s)?;
         trials.push(trial);
         Ok(trial.utilisation >= wanted.utilisation)
     })?;
+    let measured = cell.mb_per_s;
     let presets = presets().map(|preset| {
         let needs_mb_per_s = preset.needs() / 1e6;
         PresetNeed {
             name: preset.name(),
             sample_bytes: preset.sample_bytes,
             needs_mb_per_s,
-            supported_by_bytes: cell.rates.mb_per_s / needs_mb_per_s,
+            supported_by_bytes: measured / needs_mb_per_s,
         }
     });
     Ok(AcceleratorReport {

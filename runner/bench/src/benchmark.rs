@@ -8,7 +8,6 @@ use futures::future::BoxFuture;
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::memory::process_limit_bytes;
 use penstock_engine::ports::{Produced, Source, SourceFault};
-use penstock_types::stats::Tick;
 use tokio::runtime::Handle;
 
 use crate::accelerator;
@@ -16,7 +15,7 @@ use crate::calls::{copying, play, random_object, reading};
 use crate::ceiling::Ceilings;
 use crate::counterfactual::counterfactuals;
 use crate::findings::findings;
-use crate::load::{BenchError, LoadEnded, LoadTimes, Surroundings};
+use crate::load::{BenchError, LoadEnded, LoadTimes, Surroundings, discard};
 use crate::record::{Load, LoadRecord};
 use crate::report::{
     ActionReport, BenchReport, CallsReport, Ceiling, LoadReport, MachineFacts, ObjectsReport, REPORT_VERSION,
@@ -263,15 +262,14 @@ impl Running<'_> {
         let surroundings = &self.benchmark.surroundings;
         let times = LoadTimes { warm_up: set.warm_up.clone(), passes: set.repeats };
         let LoadEnded { record, failures, how } =
-            surroundings.run(&self.subject, load, &times, &mut |_: Tick, _: usize| true);
+            surroundings.run(&self.subject, load, &times, &mut discard());
         how?;
         let stages: Vec<String> = self.subject.stages.iter().map(|stage| stage.name.clone()).collect();
         let cell = LoadReport::of(&record, &stages, failures.into_groups());
         let objects = self.subject.objects.clone();
         self.follow.record(&record, &|object| objects[object as usize].key.clone());
         drop(record);
-        let is_faster =
-            self.fastest.as_ref().is_none_or(|(_, other)| cell.rates.items_per_s > other.rates.items_per_s);
+        let is_faster = self.fastest.as_ref().is_none_or(|(_, other)| cell.items_per_s > other.items_per_s);
         if is_faster && cell.books.balanced {
             self.fastest = Some((load.clone(), cell.clone()));
         }

@@ -141,11 +141,10 @@ impl Ceilings {
         if items == 0 {
             return Ok(None);
         }
-        let mean_bytes =
-            if cell.rates.items > 0 { cell.rates.bytes as f64 / cell.rates.items as f64 } else { 0.0 };
+        let mean_bytes = if cell.items > 0 { cell.bytes as f64 / cell.items as f64 } else { 0.0 };
         let read_per_s = items as f64 / (elapsed as f64 * 1e-9).max(1e-9);
         let items_per_s = read_per_s * stand_for(self.mean_bytes(), mean_bytes);
-        let reached = cell.rates.items_per_s / items_per_s;
+        let reached = cell.items_per_s / items_per_s;
         Ok(Some(Ceiling {
             against: self.subject.kind,
             items_per_s,

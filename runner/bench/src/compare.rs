@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::report::{BenchReport, LatencyRange, LoadReport, LoadSettings};
+use crate::report::{BenchReport, LatencyRange, LoadReport};
 
 const CONFIDENCE: &str = "95 %";
 /// 97.5th percentiles of Student's t distribution, for 1 degree of freedom and up.
@@ -81,8 +81,10 @@ pub fn compare(before: &BenchReport, after: &BenchReport) -> Comparison {
 }
 
 fn is_same_load(one: &LoadReport, other: &LoadReport) -> bool {
-    // The two limits follow from the settings and from the source, which may differ.
-    let of = |cell: &LoadReport| LoadSettings { permits: 0, items_per_read: 0, ..cell.settings };
+    let of = |cell: &LoadReport| {
+        let reads = (cell.mode, cell.workers, cell.in_flight, cell.batch_size);
+        (reads, cell.prefetch, cell.assignment, cell.persistent)
+    };
     of(one) == of(other)
 }
 
@@ -95,11 +97,7 @@ fn compared(before: &LoadReport, after: &LoadReport) -> CellComparison {
     let rates = |cell: &LoadReport| -> Vec<f64> { cell.passes.iter().map(|pass| pass.items_per_s).collect() };
     CellComparison {
         load: before.label(),
-        rate: Change::new(
-            before.rates.items_per_s,
-            after.rates.items_per_s,
-            welch(&rates(before), &rates(after)),
-        ),
+        rate: Change::new(before.items_per_s, after.items_per_s, welch(&rates(before), &rates(after))),
         median_s: quantile(0.5),
         p99_s: quantile(0.99),
     }

@@ -4,10 +4,10 @@ use penstock_types::stats::{Histogram, Tick};
 
 use crate::books::{audit, counts, warm_up_counts};
 use crate::failures::ReadFailures;
-use crate::record::{ItemRead, Load, LoadRecord, WorkerLoop};
+use crate::record::{ItemRead, LoadRecord, WorkerLoop};
 use crate::report::{
-    LatencyRange, LevelTimes, Little, LoadMoment, LoadRates, LoadReport, LoadSettings, MeanRead, PassReport,
-    ReadPart, ReadRequests, Spread,
+    LatencyRange, LevelCounts, LevelTimes, Little, LoadMoment, LoadReport, MeanRead, PassReport, ReadPart,
+    ReadRequests, Spread,
 };
 use crate::spec::LoadMode;
 
@@ -43,15 +43,34 @@ impl Spread {
 
 impl LoadReport {
     pub fn of(record: &LoadRecord, stages: &[String], failures: Vec<ReadFailures>) -> Self {
+        let load = &record.load;
         let elapsed_s: f64 = record.spans().map(|span| span.seconds()).sum();
+        let items: u64 = record.reads().filter(|item| item.bytes.is_some()).count() as u64;
+        let bytes: u64 = record.reads().filter_map(|item| item.bytes).sum();
+        let per_s = |what: f64| if elapsed_s > 0.0 { what / elapsed_s } else { 0.0 };
         let mut cell = Self {
-            settings: record.load.settings(),
+            mode: load.mode,
+            workers: load.workers,
+            in_flight: load.permits_of_worker(),
+            permits: load.items_in_flight(),
+            items_per_read: load.items_of_read(),
+            batch_size: load.batch_size,
+            prefetch: load.prefetch,
+            assignment: load.assignment,
+            persistent: load.persistent,
             counts: counts(record),
             warm_up: warm_up_counts(record),
             levels: levels(record),
             parts: parts(record, stages),
             mean_read: MeanRead::default(),
-            rates: rates(record, elapsed_s),
+            items,
+            refused: record.measured().map(|fetch| u64::from(fetch.lost_in_stages)).sum(),
+            bytes,
+            elapsed_s,
+            items_per_s: per_s(items as f64),
+            mb_per_s: per_s(bytes as f64 / 1e6),
+            mib_per_s: per_s(bytes as f64 / f64::from(1 << 20)),
+            mbit_per_s: per_s(bytes as f64 * 8.0 / 1e6),
             passes: passes(record),
             little: little(record, elapsed_s),
             busy: busy(record),
@@ -66,20 +85,15 @@ impl LoadReport {
         cell.complete();
         cell
     }
-}
 
-impl Load {
-    pub(crate) fn settings(&self) -> LoadSettings {
-        LoadSettings {
-            mode: self.mode,
-            workers: self.workers,
-            in_flight: self.permits_of_worker(),
-            permits: self.items_in_flight(),
-            items_per_read: self.items_of_read(),
-            batch_size: self.batch_size,
-            prefetch: self.prefetch,
-            assignment: self.assignment,
-            persistent: self.persistent,
+    pub fn measured(&self) -> LevelCounts {
+        let (all, warm_up) = (self.counts, self.warm_up);
+        LevelCounts {
+            getitem: all.getitem - warm_up.getitem,
+            fetch: all.fetch - warm_up.fetch,
+            worker_loop: all.worker_loop - warm_up.worker_loop,
+            load_all: all.load_all,
+            benchmark: all.benchmark,
         }
     }
 }
@@ -99,22 +113,6 @@ fn levels(record: &LoadRecord) -> LevelTimes {
         worker_loop: Spread::of(lives(record).map(|worker| worker.span.nanos())),
         load_all: Spread::of(record.spans().map(|span| span.nanos())),
         benchmark: Spread::of([record.span.nanos()]),
-    }
-}
-
-fn rates(record: &LoadRecord, elapsed_s: f64) -> LoadRates {
-    let items = came(record).count() as u64;
-    let bytes: u64 = record.reads().filter_map(|item| item.bytes).sum();
-    let per_s = |what: f64| if elapsed_s > 0.0 { what / elapsed_s } else { 0.0 };
-    LoadRates {
-        items,
-        refused: record.measured().map(|fetch| u64::from(fetch.lost_in_stages)).sum(),
-        bytes,
-        elapsed_s,
-        items_per_s: per_s(items as f64),
-        mb_per_s: per_s(bytes as f64 / 1e6),
-        mib_per_s: per_s(bytes as f64 / f64::from(1 << 20)),
-        mbit_per_s: per_s(bytes as f64 * 8.0 / 1e6),
     }
 }
 
@@ -159,8 +157,12 @@ fn nanos(time: std::time::Duration) -> u64 {
 fn passes(record: &LoadRecord) -> Vec<PassReport> {
     let passes = record.passes.iter().zip(record.spans()).enumerate();
     let told = passes.map(|(number, (pass, span))| {
-        let items = || record.measured_of(number, pass).flat_map(|fetch| &fetch.items);
-        let reads = || items().filter(|item| item.bytes.is_some());
+        let reads = || {
+            record
+                .measured_of(number, pass)
+                .flat_map(|fetch| &fetch.items)
+                .filter(|item| item.bytes.is_some())
+        };
         let time = Spread::of(reads().map(|item| item.span.nanos()));
         let elapsed_s = span.seconds();
         let per_s = |what: f64| if elapsed_s > 0.0 { what / elapsed_s } else { 0.0 };

@@ -1,6 +1,6 @@
 //! Conclusions of a report, in sentences.
 
-use crate::report::{ActionReport, BenchReport, LoadReport, LoadSettings, ReportState};
+use crate::report::{ActionReport, BenchReport, LoadReport, ReportState};
 use crate::spec::{LoadMode, PageCache};
 use crate::subject::BenchStoreKind;
 
@@ -63,7 +63,7 @@ pub(crate) fn findings(report: &BenchReport) -> Vec<String> {
             most.items_per_s
         ));
     }
-    let refused: u64 = report.cells().map(|cell| cell.rates.refused).sum();
+    let refused: u64 = report.cells().map(|cell| cell.refused).sum();
     if refused > 0 {
         told.push(format!("Stages dropped or failed on {refused} of the items that were read."));
     }
@@ -82,14 +82,14 @@ fn void(cell: &LoadReport) -> String {
 }
 
 fn fastest(cell: &LoadReport) -> String {
-    let what = if cell.settings.items_per_read > 1 { "samples" } else { "reads" };
+    let what = if cell.items_per_read > 1 { "samples" } else { "reads" };
     format!(
         "The fastest load is `{}`: {:.1} items/s, {:.1} MB/s, with {:.1} of {} {what} in flight.",
         cell.label(),
-        cell.rates.items_per_s,
-        cell.rates.mb_per_s,
+        cell.items_per_s,
+        cell.mb_per_s,
         cell.little.in_flight,
-        cell.settings.permits
+        cell.permits
     )
 }
 
@@ -102,7 +102,7 @@ fn requests(report: &BenchReport) -> Option<String> {
         let reason = "its samples came from the memory in which this format keeps what it has read";
         return Some(format!("The fastest load made no requests: {reason}."));
     }
-    let takes = match cell.settings.items_per_read {
+    let takes = match cell.items_per_read {
         1 => "takes one sample".to_owned(),
         several => format!("takes up to {several} neighbouring samples"),
     };
@@ -113,23 +113,23 @@ fn requests(report: &BenchReport) -> Option<String> {
 /// with the fewest workers is compared.
 fn speed_up(report: &BenchReport) -> Option<String> {
     let is_other_mode = |one: &LoadReport, other: &LoadReport| {
-        let LoadSettings { mode, in_flight, permits, items_per_read, .. } = one.settings;
-        let is_pair =
-            one.settings == LoadSettings { mode, in_flight, permits, items_per_read, ..other.settings };
-        other.settings.mode == LoadMode::Async && other.settings.in_flight > 1 && is_pair
+        let of = |cell: &LoadReport| {
+            (cell.workers, cell.batch_size, cell.prefetch, cell.assignment, cell.persistent)
+        };
+        other.mode == LoadMode::Async && other.in_flight > 1 && of(one) == of(other)
     };
-    let sound = || report.cells().filter(|cell| cell.books.balanced && cell.rates.items > 0);
-    let pairs = sound().filter(|cell| cell.settings.mode == LoadMode::Sync);
+    let sound = || report.cells().filter(|cell| cell.books.balanced && cell.items > 0);
+    let pairs = sound().filter(|cell| cell.mode == LoadMode::Sync);
     let pairs = pairs.filter_map(|one| Some((one, sound().find(|other| is_other_mode(one, other))?)));
-    let (one, other) = pairs.min_by_key(|(one, _)| one.settings.workers)?;
-    let workers = if one.settings.workers == 1 { "worker" } else { "workers" };
+    let (one, other) = pairs.min_by_key(|(one, _)| one.workers)?;
+    let workers = if one.workers == 1 { "worker" } else { "workers" };
     Some(format!(
         "With {} {workers}, {} reads at a time are {:.2} times as fast as one after another: {:.1} items/s instead of {:.1}.",
-        one.settings.workers,
-        other.settings.in_flight,
-        other.rates.items_per_s / one.rates.items_per_s,
-        other.rates.items_per_s,
-        one.rates.items_per_s
+        one.workers,
+        other.in_flight,
+        other.items_per_s / one.items_per_s,
+        other.items_per_s,
+        one.items_per_s
     ))
 }
 

@@ -104,6 +104,10 @@ impl<F: FnMut(Tick, usize) -> bool> Consume for F {
     }
 }
 
+pub(crate) fn discard() -> impl Consume {
+    |_: Tick, _: usize| true
+}
+
 struct Crew<'scope> {
     passes: Vec<SyncSender<Arc<PassWork>>>,
     threads: Vec<ScopedJoinHandle<'scope, Result<WorkerLoop, BenchError>>>,
@@ -181,6 +185,7 @@ impl Surroundings {
         }
     }
 
+    /// Waits until `at` or cancellation.
     pub(crate) fn wait_until(&self, at: Tick) {
         loop {
             let left = Duration::from_nanos(at - self.clock.now());

@@ -6,6 +6,7 @@ use penstock_storage::ReadParts;
 use penstock_types::stats::Tick;
 
 use crate::gauge::Gauged;
+use crate::report::label;
 use crate::spec::{Assignment, LoadMode, WarmUp};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -128,7 +129,7 @@ pub struct BatchDelivery {
 
 impl Load {
     pub fn label(&self) -> String {
-        self.settings().label()
+        label(self.mode, self.workers, self.permits_of_worker())
     }
 
     fn reads_of_batch(&self) -> u32 {

@@ -250,8 +250,8 @@ impl ReportSummary {
         let short = |text: &str| printable(text, NAME_BYTES);
         let fastest = report.fastest().map(|cell| FastestLoad {
             load: cell.label(),
-            items_per_s: cell.rates.items_per_s,
-            mb_per_s: cell.rates.mb_per_s,
+            items_per_s: cell.items_per_s,
+            mb_per_s: cell.mb_per_s,
         });
         let findings = report.findings.iter().take(FINDINGS);
         Self {

@@ -98,7 +98,7 @@ fn folder(broken: Option<usize>) -> (tempfile::TempDir, Arc<dyn Store>) {
 
 /// Requests for each of the loads, and the number of samples that a read takes.
 fn requests(report: &BenchReport) -> Vec<(u64, u32)> {
-    report.cells().map(|cell| (cell.requests.made, cell.settings.items_per_read)).collect()
+    report.cells().map(|cell| (cell.requests.made, cell.items_per_read)).collect()
 }
 
 #[test]
@@ -112,9 +112,9 @@ fn neighbours_are_read_together_in_order_and_each_sample_alone_at_random() {
             let report = ran(document(source, "fail"), subject(store.clone(), kind, shuffle));
             only(&report);
             for cell in report.cells() {
-                assert_eq!((cell.rates.items, cell.counts.getitem, cell.rates.refused), (120, 120, 0));
-                assert_eq!(cell.rates.bytes, 120 * BYTES);
-                assert_eq!(cell.settings.permits, 2 * cell.settings.in_flight * cell.settings.items_per_read);
+                assert_eq!((cell.items, cell.counts.getitem, cell.refused), (120, 120, 0));
+                assert_eq!(cell.bytes, 120 * BYTES);
+                assert_eq!(cell.permits, 2 * cell.in_flight * cell.items_per_read);
             }
             // In order, a batch is one request, but the second batch has samples of both shards.
             let expected = if shuffle { (120, 1) } else { (8, 20) };
@@ -141,7 +141,7 @@ fn an_unreadable_sample_fails_alone_and_the_ledger_balances() {
     let source = json!({ "store": "shards", "prefix": "" });
     let report = ran(document(source, "skip"), subject(store.clone(), BenchStoreKind::Folder, false));
     let cell = only(&report);
-    assert_eq!((cell.rates.items, cell.failures.len()), (118, 1));
+    assert_eq!((cell.items, cell.failures.len()), (118, 1));
     let failure = &cell.failures[0];
     assert_eq!((failure.count, failure.keys.as_slice()), (2, ["33".to_owned()].as_slice()));
     assert!(failure.message.contains("`cls.gz` of the sample `033`"), "{}", failure.message);

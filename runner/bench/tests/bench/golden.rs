@@ -81,14 +81,11 @@ fn an_inline_warm_up_is_left_out_of_the_figures() {
         let report = run(in_memory(100, load.clone()), synthetic(100, 1_000, Duration::from_millis(5)));
         sound(&report);
         let cell = report.cells().next().unwrap();
-        assert_eq!(
-            (cell.warm_up.getitem, cell.warm_up.fetch, cell.rates.items, cell.rates.bytes),
-            (80, 8, 20, 20_000)
-        );
+        assert_eq!((cell.warm_up.getitem, cell.warm_up.fetch, cell.items, cell.bytes), (80, 8, 20, 20_000));
         assert_eq!((cell.levels.getitem.unwrap().n, cell.levels.fetch.unwrap().n), (20, 2));
         // The measured part takes at least 0.1 s; it does not include the warm-up, which takes 0.4 s.
-        assert!(cell.rates.elapsed_s >= 0.1, "{}", cell.rates.elapsed_s);
-        unless(cell.rates.elapsed_s < 0.4, &cell.rates.elapsed_s)
+        assert!(cell.elapsed_s >= 0.1, "{}", cell.elapsed_s);
+        unless(cell.elapsed_s < 0.4, &cell.elapsed_s)
     });
 }
 
@@ -115,7 +112,7 @@ fn concurrent_reads_multiply_the_rate() {
     timed(|| {
         let report = run(in_memory(240, load.clone()), synthetic(240, 1_000, Duration::from_millis(20)));
         sound(&report);
-        let rates: Vec<f64> = report.cells().map(|cell| cell.rates.items_per_s).collect();
+        let rates: Vec<f64> = report.cells().map(|cell| cell.items_per_s).collect();
         // Upper bounds of the rates: 2 workers with 1 read of 20 ms at a time reach 100 items/s, with 8 reads 800 items/s.
         assert!(rates[0] < 101.0 && rates[1] < 801.0, "{rates:?}");
         assert!(report.findings.iter().any(|found| found.contains("times as fast as one after another")));

@@ -110,8 +110,8 @@ fn a_bucket_with_latency_and_a_tail_keeps_its_permits_in_use() {
         let part = |name: &str| cells[1].parts.iter().find(|part| part.name == name).unwrap();
         assert!(part("first_byte").time.min_s >= 0.02 && first.levels.getitem.unwrap().max_s >= 0.06);
         assert!(cells[1].little.most == 16 && cells[1].requests.connections <= 16, "{:?}", cells[1]);
-        assert_eq!(first.rates.bytes, (0..COUNT).map(|number| u64::from(1_000 + number)).sum::<u64>());
-        let (one, many) = (first.rates.items_per_s, cells[1].rates.items_per_s);
+        assert_eq!(first.bytes, (0..COUNT).map(|number| u64::from(1_000 + number)).sum::<u64>());
+        let (one, many) = (first.items_per_s, cells[1].items_per_s);
         let is_in_use = part("first_byte").share > 0.5 && cells[1].little.used > 0.6;
         unless(many > 4.0 * one && is_in_use, &(one, many, &cells[1].little, &cells[1].parts))
     });
@@ -128,7 +128,7 @@ fn retries_are_reported_and_all_bytes_arrive() {
     let cell = only(&report);
     assert!(cell.requests.retries >= 25, "{:?}", cell.requests);
     assert_eq!(cell.requests.made, u64::from(COUNT) + cell.requests.retries);
-    assert_eq!((cell.rates.items, &cell.failures), (u64::from(COUNT), &Vec::new()));
+    assert_eq!((cell.items, &cell.failures), (u64::from(COUNT), &Vec::new()));
     assert!(cell.parts.iter().any(|part| part.name == "retry"));
 }
 
@@ -139,7 +139,7 @@ fn an_unreadable_object_ends_the_benchmark_or_is_reported() {
     server.inject(Fault::on("000099", Trouble::HangInBody(10)).method("GET"));
     let report = read(&server, load(), "skip");
     let cell = only(&report);
-    assert_eq!(cell.rates.items, u64::from(COUNT) - 2);
+    assert_eq!(cell.items, u64::from(COUNT) - 2);
     assert_eq!(cell.failures.iter().map(|group| group.count).sum::<u64>(), 2);
     let keys: Vec<&String> = cell.failures.iter().flat_map(|group| &group.keys).collect();
     assert!(keys.contains(&&"000077.bin".to_owned()) && keys.contains(&&"000099.bin".to_owned()), "{keys:?}");
@@ -186,7 +186,7 @@ fn a_load_survives_a_restart_of_the_service_and_fails_without_one() {
         });
         let report = run(document.clone(), numbered(store.clone(), BenchStoreKind::S3, COUNT));
         let cell = only(&report);
-        assert_eq!(cell.rates.items, u64::from(COUNT));
+        assert_eq!(cell.items, u64::from(COUNT));
         drop(restarted.unwrap().join().unwrap());
         unless(cell.requests.retries > 0, &cell.requests)?;
 
@@ -251,7 +251,7 @@ fn a_missing_or_empty_object_leaves_the_others_cold() {
     fs::write(folder.path().join("000002.bin"), "").unwrap();
     let report = of_folder(folder.path(), cold);
     let cell = only(&report);
-    assert_eq!((cell.rates.items, cell.failures[0].count), (u64::from(COUNT) - 1, 1));
+    assert_eq!((cell.items, cell.failures[0].count), (u64::from(COUNT) - 1, 1));
     assert_eq!(cell.passes[0].cached.is_some(), is_told);
     if can_be_cold(folder.path()) && is_told {
         assert!(cell.passes[0].cached.unwrap() < 0.1, "{:?}", cell.passes[0]);

@@ -3,7 +3,7 @@
 use penstock_bench::BenchReport;
 use penstock_bench::report::{ActionReport, CallsReport, LoadReport, Spread};
 
-use crate::report::{columns, table};
+use crate::report::table;
 use crate::text::{count, duration, paragraphs, percent};
 
 pub(super) fn report(report: &BenchReport) -> String {
@@ -48,21 +48,24 @@ fn objects(report: &BenchReport) -> String {
 }
 
 fn grid(cells: &[LoadReport]) -> String {
-    columns(
-        cells,
-        &[
-            ("load", &LoadReport::label),
-            ("items/s", &|cell| format!("{:.1}", cell.rates.items_per_s)),
-            ("MB/s", &|cell| format!("{:.1}", cell.rates.mb_per_s)),
-            ("in flight", &|cell| format!("{:.1}", cell.little.in_flight)),
-            ("of", &|cell| cell.settings.permits.to_string()),
-            ("getitem p50", &|cell| duration(cell.levels.getitem.map(|time| time.median_s))),
-            ("p99", &|cell| duration(cell.levels.getitem.map(|time| time.p99_s))),
-            ("busy", &|cell| percent(Some(cell.busy))),
-            ("ceiling", &|cell| percent(cell.ceiling.map(|ceiling| ceiling.reached))),
-            ("ledger", &|cell| if cell.books.balanced { "balances" } else { "VOID" }.to_owned()),
-        ],
-    )
+    let header =
+        ["load", "items/s", "MB/s", "in flight", "of", "getitem p50", "p99", "busy", "ceiling", "ledger"];
+    let rows = cells.iter().map(|cell| {
+        let getitem = cell.levels.getitem;
+        vec![
+            cell.label(),
+            format!("{:.1}", cell.items_per_s),
+            format!("{:.1}", cell.mb_per_s),
+            format!("{:.1}", cell.little.in_flight),
+            cell.permits.to_string(),
+            duration(getitem.map(|time| time.median_s)),
+            duration(getitem.map(|time| time.p99_s)),
+            percent(Some(cell.busy)),
+            percent(cell.ceiling.map(|ceiling| ceiling.reached)),
+            if cell.books.balanced { "balances".to_owned() } else { "VOID".to_owned() },
+        ]
+    });
+    table(&header, rows)
 }
 
 /// Creates a table of the times of each load at each level.
@@ -96,18 +99,16 @@ fn row(mut row: Vec<String>, spread: &Spread) -> Vec<String> {
 
 fn consists(cell: &LoadReport) -> String {
     let title = format!("{}: parts", cell.label());
-    columns(
-        &cell.parts,
-        &[
-            (title.as_str(), &|part| part.name.clone()),
-            ("n", &|part| count(part.time.n)),
-            ("mean", &|part| duration(Some(part.time.mean_s))),
-            ("median", &|part| duration(Some(part.time.median_s))),
-            ("max", &|part| duration(Some(part.time.max_s))),
-            ("p99", &|part| duration(Some(part.time.p99_s))),
-            ("share", &|part| percent(Some(part.share))),
-        ],
-    )
+    let header = [title.as_str(), "n", "mean", "median", "max", "p99", "share"];
+    let rows = cell.parts.iter().map(|part| {
+        let time = &part.time;
+        let times = [time.mean_s, time.median_s, time.max_s, time.p99_s].map(|time| duration(Some(time)));
+        let mut row = vec![part.name.clone(), count(time.n)];
+        row.extend(times);
+        row.push(percent(Some(part.share)));
+        row
+    });
+    table(&header, rows)
 }
 
 fn counts(cell: &LoadReport) -> String {
@@ -132,41 +133,42 @@ fn calls(calls: &CallsReport) -> String {
 
 fn accelerators(report: &BenchReport) -> String {
     let Some(found) = &report.accelerators else { return String::new() };
-    let trials = columns(
-        &found.trials,
-        &[
-            ("accelerators", &|trial| trial.accelerators.to_string()),
-            ("utilisation", &|trial| percent(Some(trial.utilisation))),
-            ("samples/s", &|trial| format!("{:.1}", trial.samples_per_s)),
-            ("steps", &|trial| count(trial.steps)),
-        ],
-    );
-    let presets = columns(
-        &found.presets,
-        &[
-            ("workload, by bytes alone", &|preset| preset.name.clone()),
-            ("sample", &|preset| format!("{:.1} kB", preset.sample_bytes as f64 / 1e3)),
-            ("needs MB/s", &|preset| format!("{:.1}", preset.needs_mb_per_s)),
-            ("fed", &|preset| format!("{:.2}", preset.supported_by_bytes)),
-        ],
-    );
-    format!("{trials}\n\n{presets}")
+    let header = ["accelerators", "utilisation", "samples/s", "steps"];
+    let trials = found.trials.iter().map(|trial| {
+        vec![
+            trial.accelerators.to_string(),
+            percent(Some(trial.utilisation)),
+            format!("{:.1}", trial.samples_per_s),
+            count(trial.steps),
+        ]
+    });
+    let needs = found.presets.iter().map(|preset| {
+        vec![
+            preset.name.clone(),
+            format!("{:.1} kB", preset.sample_bytes as f64 / 1e3),
+            format!("{:.1}", preset.needs_mb_per_s),
+            format!("{:.2}", preset.supported_by_bytes),
+        ]
+    });
+    let presets = table(&["workload, by bytes alone", "sample", "needs MB/s", "fed"], needs);
+    format!("{}\n\n{presets}", table(&header, trials))
 }
 
 fn without(report: &BenchReport) -> String {
     if report.counterfactuals.is_empty() {
         return String::new();
     }
-    columns(
-        &report.counterfactuals,
-        &[
-            ("without", &|one| one.without.clone()),
-            ("instead", &|one| one.instead.clone()),
-            ("items/s", &|one| format!("{:.1}", one.items_per_s)),
-            ("gain", &|one| format!("{:+.1} %", one.gain * 100.0)),
-            ("costs in a pass", &|one| duration(Some(one.costs_s.max(0.0)))),
-        ],
-    )
+    let header = ["without", "instead", "items/s", "gain", "costs in a pass"];
+    let rows = report.counterfactuals.iter().map(|one| {
+        vec![
+            one.without.clone(),
+            one.instead.clone(),
+            format!("{:.1}", one.items_per_s),
+            format!("{:+.1} %", one.gain * 100.0),
+            duration(Some(one.costs_s.max(0.0))),
+        ]
+    });
+    table(&header, rows)
 }
 
 fn failures(report: &BenchReport) -> String {
