@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use super::{InOrder, ShardStream, Unvisited};
 use crate::damage::Damage;
+use crate::reason::interrupted;
 use crate::shards::with_version;
 
 /// Memory of an object whose version is kept, in bytes.
@@ -309,7 +310,7 @@ impl<T> Following<T> {
     /// Begins to read the shard, once it is open.
     pub(super) fn begin(&mut self, open: impl FnOnce(RangedObject) -> Box<dyn InOrder<T>>) {
         if let Some(opened) = self.opening.try_join_next() {
-            self.begun = Some(opened.map_err(interrupted).flatten().map(|object| {
+            self.begun = Some(opened.map_err(|error| interrupted("opening a shard", error)).flatten().map(|object| {
                 let mut samples = open(object.clone());
                 samples.content().begin();
                 (object, samples)
@@ -326,12 +327,8 @@ impl<T> Following<T> {
             Some(begun) => Some(begun),
             None => {
                 let opened = self.opening.join_next().await?;
-                Some(opened.map_err(interrupted).flatten().map(|object| (object.clone(), open(object))))
+                Some(opened.map_err(|error| interrupted("opening a shard", error)).flatten().map(|object| (object.clone(), open(object))))
             }
         }
     }
-}
-
-fn interrupted(error: tokio::task::JoinError) -> SourceFault {
-    SourceFault::new("opening a shard was interrupted", Some(error.into()))
 }
