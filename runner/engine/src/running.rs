@@ -3,7 +3,7 @@
 use std::io;
 use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use crate::dispatch::{Dispatcher, OwnerGuard, PanicGuard};
 use crate::graph::Graph;
 use crate::handed::Handed;
 use crate::item::{Item, Origin};
+use crate::lock::locked;
 use crate::ports::{Consumer, Fault, Observer, Source};
 use crate::record::Recorder;
 use crate::schedule::{RunError, SinkDelivery};
@@ -176,8 +177,8 @@ impl RunHandle {
     pub fn view(&self) -> RunView {
         let (now, (error, ledger)) =
             self.dispatcher.read(|schedule| (schedule.error().map(str::to_owned), schedule.ledger()));
-        let groups = self.dispatcher.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let (failures, failures_not_listed) = groups.listed();
+        // The lock is free again behind this statement: failures are grouped while the view is made.
+        let (failures, failures_not_listed) = locked(&self.dispatcher.failures).listed();
         RunView {
             state: now.state,
             error,

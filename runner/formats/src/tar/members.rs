@@ -125,7 +125,7 @@ impl Members {
             let is_file = header.is_file(&extension);
             let size = match header.kind {
                 b'L' | b'K' | b'x' | b'X' | b'g' => header.size,
-                // Behind links, folders and devices no content follows, whatever size they state.
+                // Behind links, folders and devices no content follows, even if they state a size.
                 b'1'..=b'6' => 0,
                 b'0' | 0 | b'7' if !is_file => 0,
                 _ => extension.size.unwrap_or(header.size),

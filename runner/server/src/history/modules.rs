@@ -23,7 +23,7 @@ const MAX_IN_USE: usize = 100;
 pub(crate) struct Uploader {
     /// Name of the token; `None` on a server that requires no token.
     pub(crate) token: Option<Arc<str>>,
-    /// True if the token may upload versions of all names, whoever owns them.
+    /// True if the token may upload versions of all names, also of those that another token owns.
     pub(crate) is_free: bool,
 }
 
