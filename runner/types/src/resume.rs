@@ -525,6 +525,4 @@ impl EpochState {
 }
 
 #[cfg(test)]
-mod hostile;
-#[cfg(test)]
 mod tests;

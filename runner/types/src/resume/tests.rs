@@ -1,5 +1,7 @@
 //! Compares the states of ranks with sets of positions.
 
+mod hostile;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 

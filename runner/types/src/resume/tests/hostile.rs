@@ -6,8 +6,8 @@ use std::num::NonZeroU32;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::ranges::Range;
-use super::*;
+use crate::resume::ranges::Range;
+use crate::resume::*;
 use crate::traversal::{NextVisits, Traversal};
 
 /// A state of rank 0 of 2 after some of 100 samples.
