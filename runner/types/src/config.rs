@@ -23,38 +23,28 @@ use crate::spec::{Name, ObjectKey, Reads, parse, read_all};
 
 /// The operator's configuration, `penstock.json`. Contains no secrets, only the paths of files that contain them.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Stores that pipelines may name.
-    #[serde(default)]
     pub stores: BTreeMap<Name, StoreConfig>,
     /// Hosts of OCI registries that `penstock push` and `penstock pull` may send requests to.
-    #[serde(default)]
     pub registries: BTreeSet<RegistryHost>,
     /// Limits of modules and runs that clients submit.
-    #[serde(default)]
     pub limits: Limits,
     /// Resources that all runs of a server together may use at a time.
-    #[serde(default)]
     pub budget: Budget,
     /// Address that a server listens on.
-    #[serde(default)]
     pub listen: Option<ListenAddress>,
     /// Host names of a server, in addition to its addresses and `localhost`.
-    #[serde(default)]
     pub hosts: Vec<HostName>,
     /// False permits every token with the role `run` to upload further versions of all modules; otherwise only the token that owns
     /// the name of a module, and those with the role `admin`, may.
-    #[serde(default)]
     pub module_owners: Option<bool>,
     /// File with the token that a server requires from every client. Relative to the folder of the configuration.
-    #[serde(default)]
     pub token_file: Option<FilePath>,
     /// Certificate and key of a server that serves TLS itself.
-    #[serde(default)]
     pub tls: Option<TlsConfig>,
     /// Folder in which a server keeps modules, runs and their history. Relative to the folder of the configuration.
-    #[serde(default)]
     pub data_dir: Option<FolderPath>,
 }
 
@@ -100,10 +90,8 @@ pub struct FolderConfig {
     #[serde(default)]
     pub links: Vec<FolderPath>,
     /// Key of the index that the source `index` reads when the document names none.
-    #[serde(default)]
     pub index: Option<ObjectKey>,
     /// Maximum number of reads and writes in flight at a time, both together; 64 when missing.
-    #[serde(default)]
     pub reads: Option<Reads>,
     /// Permits runs of a server to write to the store; `penstock run` may write in any case.
     #[serde(default)]
@@ -120,17 +108,13 @@ pub struct S3Config {
     #[serde(default)]
     pub prefix: KeyPrefix,
     /// Address of the S3 service; the default service of the credentials when missing.
-    #[serde(default)]
     pub endpoint: Option<Endpoint>,
     /// Region of the bucket; taken from the environment or the profile when missing.
-    #[serde(default)]
     pub region: Option<Region>,
     /// Puts the bucket into the path of request URLs instead of the host name. When missing: `true` if `endpoint` is set.
-    #[serde(default)]
     pub path_style: Option<bool>,
     /// Credentials file in the format of `~/.aws/credentials`, relative to the folder of the configuration. When missing, the
     /// standard places apply: the environment, the profile, the machine's role.
-    #[serde(default)]
     pub credentials_file: Option<FilePath>,
     /// Sends unsigned requests, for a public bucket.
     #[serde(default)]
@@ -142,10 +126,8 @@ pub struct S3Config {
     #[serde(default = "default_sorted")]
     pub sorted: bool,
     /// Key of the index, below the prefix, that the source `index` reads when the document names none.
-    #[serde(default)]
     pub index: Option<ObjectKey>,
     /// Maximum number of reads and writes in flight at a time, both together; 64 when missing.
-    #[serde(default)]
     pub reads: Option<Reads>,
     /// Permits runs of a server to write to the store; `penstock run` may write in any case.
     #[serde(default)]

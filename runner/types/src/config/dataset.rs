@@ -11,13 +11,10 @@ use crate::spec::{parse, read_all};
 pub struct DatasetConfig {
     /// Id of the access key that signs requests; when missing, the id and its secret are taken from the environment, the profile
     /// or the machine's role.
-    #[serde(default)]
     pub aws_access_key_id: Option<SecretText>,
     /// Secret access key that belongs to `aws_access_key_id`.
-    #[serde(default)]
     pub aws_secret_access_key: Option<SecretText>,
     /// Session token of a temporary access key.
-    #[serde(default)]
     pub aws_session_token: Option<SecretText>,
     /// Name of the bucket.
     pub bucket_name: BucketName,
@@ -25,13 +22,10 @@ pub struct DatasetConfig {
     #[serde(default)]
     pub prefix: KeyPrefix,
     /// Location of the index, in this bucket or in another one that the same credentials can read.
-    #[serde(default)]
     pub index_file_download_url: Option<IndexUrl>,
     /// Address of the S3 service.
-    #[serde(default)]
     pub endpoint_url: Option<Endpoint>,
     /// Region of the bucket.
-    #[serde(default)]
     pub region_name: Option<Region>,
 }
 
