@@ -13,7 +13,7 @@ mod wasm;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
+use strum::{EnumDiscriminants, IntoStaticStr};
 
 use self::disaggregate::DisaggregatePlan;
 pub(crate) use self::rules::Written;
@@ -56,51 +56,33 @@ pub enum Stage {
 }
 
 /// Kind of a stage, with the settings specific to it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, EnumDiscriminants)]
+#[strum_discriminants(
+    name(StageKindName),
+    doc = "Kind of a stage without its settings, as named in documents.",
+    derive(Serialize, Deserialize, JsonSchema, IntoStaticStr),
+    serde(rename_all = "lowercase"),
+    strum(serialize_all = "lowercase")
+)]
 pub enum StageKind {
     /// Collects samples into batches.
     Aggregate(AggregatePlan),
     /// Splits batches into samples.
     Disaggregate,
-    /// Reads the object that each sample's key, or one of its fields, names.
+    /// Reads objects from a store.
     Fetch(FetchPlan),
     /// Runs a WebAssembly module.
     Wasm(WasmPlan),
-    /// Stacks the fields of a batch's samples.
+    /// Stacks the samples of a batch.
     Collate(CollatePlan),
-    /// Copies batches to the training device.
+    /// Copies batches to a device.
     Transfer(Device),
     /// Waits without changing its items.
     Sleep(SleepPlan),
-    /// Takes the samples of one path of a route: a gate.
+    /// Entry of a path of a route; not a kind of a document's stages.
     Path(PathPlan),
     /// Joins the paths of a route.
     Route(RoutePlan),
-}
-
-/// Kind of a stage without its settings, as named in documents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
-#[serde(rename_all = "lowercase")]
-#[strum(serialize_all = "lowercase")]
-pub enum StageKindName {
-    /// Collects samples into batches.
-    Aggregate,
-    /// Splits batches into samples.
-    Disaggregate,
-    /// Reads objects from a store.
-    Fetch,
-    /// Runs a WebAssembly module.
-    Wasm,
-    /// Stacks the samples of a batch.
-    Collate,
-    /// Copies batches to a device.
-    Transfer,
-    /// Waits without changing its items.
-    Sleep,
-    /// Entry of a path of a route; not a kind of a document's stages.
-    Path,
-    /// Joins the paths of a route.
-    Route,
 }
 
 impl StageKindName {
@@ -180,17 +162,7 @@ impl StageKind {
 
     /// Name of the kind, as in the document.
     pub fn name(&self) -> StageKindName {
-        match self {
-            Self::Aggregate(_) => StageKindName::Aggregate,
-            Self::Disaggregate => StageKindName::Disaggregate,
-            Self::Fetch(_) => StageKindName::Fetch,
-            Self::Wasm(_) => StageKindName::Wasm,
-            Self::Collate(_) => StageKindName::Collate,
-            Self::Transfer(_) => StageKindName::Transfer,
-            Self::Sleep(_) => StageKindName::Sleep,
-            Self::Path(_) => StageKindName::Path,
-            Self::Route(_) => StageKindName::Route,
-        }
+        self.into()
     }
 }
 
