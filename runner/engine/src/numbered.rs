@@ -199,7 +199,7 @@ fn continued(
     let Some(start) = start else { return Ok(traversal) };
     let before = start.data();
     let digest = match before.blocks {
-        None if start.is_selected_by_older_rules() => samples.older_digest(),
+        None if start.token.is_selected_by_older_rules() => samples.older_digest(),
         None => samples.digest(),
         // Fewer blocks than before cannot be the same.
         Some(blocks) => samples.digest_of(blocks).or(samples.digest()),

@@ -176,7 +176,7 @@ impl<T: Unvisited> ShardStream<T> {
         if !T::IN_BLOCKS {
             return self.compare_versions(before, &pass.shards).await;
         }
-        if start.is_selected_by_older_rules()
+        if start.token.is_selected_by_older_rules()
             && let Some(rule) = self.damage.notes.rules().first()
         {
             return Err(selected_otherwise(rule));

@@ -101,14 +101,14 @@ impl Assembly<'_> {
             ConsumerPlan::Stream { .. } => unreachable!("a server brings the consumer of its streams"),
             ConsumerPlan::Files(files) => {
                 let start = self.prepared.start_point();
-                let folder = FilesFolder::new(self.prepared.store(&files.store), files);
-                let earlier = self.prepared.start.as_ref().map(|start| start.items());
+                let folder = FilesFolder::new(self.prepared.store(files.store.as_str()), files);
+                let earlier = self.prepared.start.as_ref().map(|start| start.state.items);
                 let state = start.after(&Progress::default()).to_json();
                 let opened = folder.open(files, earlier, state.into()).await?;
                 let consumer = FilesConsumer::new(
                     opened,
-                    start.items(),
-                    start.settled().delivered,
+                    start.state.items,
+                    start.settled.delivered,
                     self.prepared.runtime.clone(),
                 );
                 watched.files = Some(consumer.count.clone());
@@ -234,7 +234,7 @@ impl Prepared {
         });
         let stateful = self.plan.stages.iter().filter(|stage| stage.kind.rules().is_stateful()).count();
         let saves = stateful == 1 && stage.kind.rules().is_stateful() && factory.module().saves();
-        let kept = self.start.as_ref().map(|start| start.kept().state.clone());
+        let kept = self.start.as_ref().map(|start| start.state.kept.state.clone());
         Ok(if saves { factory.saving(kept.unwrap_or_default().into()) } else { factory })
     }
 }

@@ -73,7 +73,7 @@ impl<M> Prepared<M> {
                 return Err(TokenFault::Damaged(what));
             }
         }
-        self.plan.source.traversal.first_epoch = start.first_epoch();
+        self.plan.source.traversal.first_epoch = start.token.first_epoch;
         self.start = Some(Arc::new(start));
         Ok(())
     }
@@ -82,8 +82,8 @@ impl<M> Prepared<M> {
     pub fn begin_anew_if_over(&mut self) {
         let traversal = &mut self.plan.source.traversal;
         let Some((start, epochs)) = self.start.as_ref().zip(traversal.epochs) else { return };
-        if start.epoch().saturating_sub(start.first_epoch()) >= epochs.get() {
-            traversal.first_epoch = start.epoch();
+        if start.epoch.saturating_sub(start.token.first_epoch) >= epochs.get() {
+            traversal.first_epoch = start.epoch;
             self.start = None;
         }
     }

@@ -153,7 +153,7 @@ impl RunFacts {
         let progress = handle.progress(most).ok_or(StateTooLarge(most))?;
         let (mut state, learnt) = (start.after(&progress), self.watched.found.learnt());
         if let Some(epochs) = self.plan.source.traversal.epochs.filter(|_| progress.ended_together) {
-            state = state.ended(start.first_epoch().saturating_add(epochs.get() - 1));
+            state = state.ended(start.token.first_epoch.saturating_add(epochs.get() - 1));
         }
         if !learnt.is_empty() {
             state.fields = learnt;

@@ -194,13 +194,13 @@ impl Prepared {
         };
         let graph = assembly.assemble(source, consumer, &mut watched).await?;
         let start = own.start_point();
-        let resumed = own.start.as_ref().map(|start| start.settled().clone());
+        let resumed = own.start.as_ref().map(|start| start.settled.clone());
         let all_may_fail_before = match has_own_source {
             true => u32::MAX,
             // Earlier runs have delivered samples of the epochs that are begun.
-            false => start.epochs().last_key_value().map_or(0, |(epoch, _)| epoch.saturating_add(1)),
+            false => start.epochs.last_key_value().map_or(0, |(epoch, _)| epoch.saturating_add(1)),
         };
-        let (known, kept) = (start.children().collect(), start.kept().clone());
+        let (known, kept) = (start.children().collect(), start.state.kept.clone());
         let source_on_error = if output.is_some() { OnError::DeadLetter } else { OnError::Skip };
         let graph = Graph { all_may_fail_before, known, kept, source_on_error, ..graph };
         if let Some(output) = &output {

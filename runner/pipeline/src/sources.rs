@@ -102,7 +102,7 @@ impl Prepared {
     ) -> Open {
         let mixture = mixture.map(|mixture| (Arc::from(name), mixture.clone()));
         let open = Typing { mixture, ..self.typing(source, name) }.samples(open);
-        if !self.start.as_ref().is_some_and(|start| start.is_selected_by_older_rules()) {
+        if !self.start.as_ref().is_some_and(|start| start.token.is_selected_by_older_rules()) {
             return open;
         }
         let notes = self.found.notes(name);
@@ -321,7 +321,7 @@ impl Prepared {
         };
         Typing {
             missing: source.rules().settings().missing.cloned().unwrap_or_default(),
-            earlier: self.start.as_ref().and_then(|start| start.fields().get(name).cloned()),
+            earlier: self.start.as_ref().and_then(|start| start.token.fields.get(name).cloned()),
             declared,
             kind_of,
             cures,

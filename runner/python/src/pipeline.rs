@@ -450,7 +450,7 @@ impl Running {
     /// Number of the first pass of the run.
     #[getter]
     fn first_epoch(&self) -> u32 {
-        self.start.first_epoch()
+        self.start.token.first_epoch
     }
 
     /// True once the run has ended.

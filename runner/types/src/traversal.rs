@@ -218,10 +218,10 @@ impl Traversal {
     /// Continues where an earlier run has stopped.
     #[must_use]
     pub fn from(mut self, start: &StartPoint) -> Self {
-        self.settings.first_epoch = start.first_epoch();
-        self.shares.clone_from(start.epochs());
-        self.begin = start.epoch();
-        self.begin_epoch(start.epoch());
+        self.settings.first_epoch = start.token.first_epoch;
+        self.shares.clone_from(&start.epochs);
+        self.begin = start.epoch;
+        self.begin_epoch(start.epoch);
         self
     }
 

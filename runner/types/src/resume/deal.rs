@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::rest::{Places, Rest, Stride, stepped};
 use super::{ALONE, DataSet, EpochState, Hash, Kept, MAX_STRIDES, RankState, Token, TokenFault};
-use crate::data_set::DataFields;
 use crate::ledger::RunBook;
 use crate::traversal::{Shard, Uneven};
 
@@ -16,14 +15,16 @@ type SettledSamples = Vec<(u64, Vec<Hash>)>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartPoint {
     /// State at the start, dealt to the world of this run, without the states of ranks.
-    pub(super) token: Token,
+    pub token: Token,
     pub(super) rank: u32,
-    pub(super) state: RankState,
+    /// State of this rank.
+    pub state: RankState,
     /// Samples settled before by all ranks of which the state knew.
-    settled: RunBook,
+    pub settled: RunBook,
     /// Epochs of which this rank visits a part.
-    pub(super) epochs: BTreeMap<u32, EpochShare>,
-    pub(super) first: u32,
+    pub epochs: BTreeMap<u32, EpochShare>,
+    /// Number of the pass in which this rank continues.
+    pub epoch: u32,
     /// Least number of entries that the source must have.
     least_entries: u64,
 }
@@ -50,20 +51,18 @@ pub(crate) struct Visits {
 
 impl StartPoint {
     /// Place at which `shard` continues from a state. Fails if the state lacks ranks whose positions are to be dealt anew.
-    pub fn new(token: Token, shard: Option<Shard>) -> Result<Self, TokenFault> {
+    pub fn new(mut token: Token, shard: Option<Shard>) -> Result<Self, TokenFault> {
         let shard = shard.unwrap_or(ALONE);
         let Shard { rank, world, uneven } = shard;
         let settled = token.settled();
         // Another pipeline, for which the state is forced, may have a lower limit.
         let least_entries = token.least_entries().unwrap_or(0);
         let is_same = token.world == world && (token.ranks.contains_key(&rank) || token.ranks.is_empty());
-        let (mut token, state) = match is_same {
-            true => {
-                let mut token = token;
-                let state = token.ranks.remove(&rank).unwrap_or_default();
-                (token, state)
-            }
-            false => token.dealt(shard)?,
+        let (mut token, state) = if is_same {
+            let state = token.ranks.remove(&rank).unwrap_or_default();
+            (token, state)
+        } else {
+            token.dealt(shard)?
         };
         token.ranks.clear();
         token.uneven = uneven;
@@ -77,7 +76,7 @@ impl StartPoint {
             let rest = token.rests.get(&state.epoch);
             epochs.insert(state.epoch, EpochShare::new(rest.unwrap_or(&Rest::whole()), shard, state));
         }
-        Ok(Self { token, rank, state, settled, epochs, first, least_entries })
+        Ok(Self { token, rank, state, settled, epochs, epoch: first, least_entries })
     }
 
     /// The same for a source that may have fewer entries than the one of the state.
@@ -96,49 +95,9 @@ impl StartPoint {
         }
     }
 
-    /// Number of the first pass of the run that continues.
-    pub fn first_epoch(&self) -> u32 {
-        self.token.first_epoch
-    }
-
-    /// Number of the pass in which the rank continues.
-    pub fn epoch(&self) -> u32 {
-        self.first
-    }
-
-    /// Epochs of which the rank visits a part.
-    pub fn epochs(&self) -> &BTreeMap<u32, EpochShare> {
-        &self.epochs
-    }
-
     /// The data of the source when the state was written, as far as they were known.
     pub fn data(&self) -> DataSet {
         DataSet { count: self.token.count, digest: self.token.digest, blocks: self.token.blocks }
-    }
-
-    /// Fields that earlier runs have learnt, by source.
-    pub fn fields(&self) -> &BTreeMap<String, DataFields> {
-        &self.token.fields
-    }
-
-    /// True if a version wrote the state whose sources selected by older rules.
-    pub fn is_selected_by_older_rules(&self) -> bool {
-        self.token.is_selected_by_older_rules()
-    }
-
-    /// Samples settled before, by all ranks of the state.
-    pub fn settled(&self) -> &RunBook {
-        &self.settled
-    }
-
-    /// Items that this rank handed out before.
-    pub fn items(&self) -> u64 {
-        self.state.items
-    }
-
-    /// What the stateful stage of this rank kept.
-    pub fn kept(&self) -> &Kept {
-        &self.state.kept
     }
 
     /// Settled samples of positions that are visited again: epoch, number of the visit in the epoch, and hashes of fan-outs.

@@ -94,11 +94,11 @@ impl StartPoint {
             epochs.sort_by_key(|state| state.epoch);
         }
         if let Some(finished) = progress.finished {
-            let next = u64::from(self.first) + finished;
+            let next = u64::from(self.epoch) + finished;
             if begun.is_none() {
                 // Nothing was left but to finish it.
                 let finished = epochs.iter_mut().filter(|state| {
-                    (u64::from(self.first)..next).contains(&state.epoch.into()) && state.ended.is_none()
+                    (u64::from(self.epoch)..next).contains(&state.epoch.into()) && state.ended.is_none()
                 });
                 finished.for_each(|state| state.ended = Some(state.top()));
             }

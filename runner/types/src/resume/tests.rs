@@ -34,7 +34,7 @@ impl Rank {
 
     /// Visits at most `most` entries.
     fn visit(&mut self, traversal: &mut Traversal, mut most: usize) {
-        let mut epoch = self.start.epoch();
+        let mut epoch = self.start.epoch;
         while most > 0 {
             match traversal.next_visits(most.min(7)) {
                 Some(NextVisits::Visits { epoch: of, indexes }) => {
@@ -276,7 +276,7 @@ fn settled_children_go_to_the_rank_that_gets_their_position() {
     for rank in 0..3 {
         let shard = Shard { rank, world: world(3), uneven: Uneven::Keep };
         let start = StartPoint::new(token.clone(), Some(shard)).unwrap();
-        let visits = start.epochs()[&0].visits(100);
+        let visits = start.epochs[&0].visits(100);
         found.extend(start.children().map(|(_, visit, hashes)| (visits.at(visit), hashes)));
     }
     assert_eq!(found, BTreeMap::from([(4, vec![17]), (9, vec![u64::MAX])]));

@@ -253,7 +253,7 @@ fn run(
     most: usize,
 ) -> (Token, Vec<Sample>) {
     let later = shape.hands_out_later;
-    let kept = shape.kept.map(|_| start.kept().clone());
+    let kept = shape.kept.map(|_| start.state.kept.clone());
     let shape = ChainShape { known: start.children().collect(), kept, ..shape };
     let mut driver = Driver::new(shape, data.chunks(data.traversal(shard).from(start)), 2);
     driver.op = op;
@@ -445,7 +445,7 @@ fn a_finish_that_ends_the_run_settles_nothing() {
     assert!(driver.schedule.error().is_some());
     let start =
         StartPoint::new(start.after(&driver.schedule.progress(data.set(), u64::MAX).unwrap()), None).unwrap();
-    assert!(!start.kept().state.is_empty());
+    assert!(!start.state.kept.state.is_empty());
     let mut parts: Vec<Sample> = driver.delivered.into_iter().flat_map(into_samples).collect();
     parts.extend(run(packs(), op, &data, (&start, None), &mut std::iter::empty(), usize::MAX).1);
     assert_eq!(sorted(&parts), sorted(&whole));
@@ -533,5 +533,5 @@ fn what_another_rank_lacks_is_discarded_and_settled() {
     let state = start.after(&progress).ended(1);
     assert_eq!(state.settled(), total);
     let next = StartPoint::new(state, None).unwrap();
-    assert_eq!(next.epoch(), 2);
+    assert_eq!(next.epoch, 2);
 }

@@ -138,10 +138,10 @@ fn a_rank_among_billions_gets_its_own_positions_only() {
     let mut state = valid();
     state["world"] = json!(1);
     let start = StartPoint::new(read(&state).unwrap(), shard(7, u32::MAX)).unwrap();
-    let epochs: Vec<u32> = start.epochs().keys().copied().collect();
+    let epochs: Vec<u32> = start.epochs.keys().copied().collect();
     assert_eq!(epochs, [5]);
     // Of the 94 positions that are left, the eighth: 2, 3, 7, 8, 10, 11, 12, 13.
-    let visits = start.epochs()[&5].visits(100);
+    let visits = start.epochs[&5].visits(100);
     assert_eq!((visits.len, visits.at(0)), (1, 13));
 }
 
@@ -165,7 +165,7 @@ fn a_state_of_hundreds_of_thousands_of_ranges_costs_no_more_than_its_size() {
     let token = read(&large(COUNT)).unwrap();
     let start = StartPoint::new(token.clone(), None).unwrap();
     assert_eq!(start.children().last(), Some((5, COUNT - 1, vec![1])));
-    let share = &start.epochs()[&5];
+    let share = &start.epochs[&5];
     assert!((0..2 * COUNT).all(|position| share.may_visit(position) == (position % 2 == 0)));
     let mut traversal = Traversal::new(10 * COUNT, TraversalSettings::IN_ORDER).unwrap().from(&start);
     (1..COUNT).for_each(|page| traversal.grow(10 * COUNT + page));
