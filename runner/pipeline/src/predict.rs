@@ -223,16 +223,15 @@ fn scenario(plan: &Plan, recording: Option<&Recording>, machine: Machine) -> Res
         choice
     });
     let Some(routes) = routes else { return Err(PredictError::Shares(unknown)) };
-    let count = match &plan.source.spec {
-        Source::Range(range) => range.count,
-        _ => ENDLESS,
-    };
-    let traversal = Traversal::new(count, plan.source.traversal).expect("a plan's shard was checked");
+    let count = plan.source.spec.rules().count();
+    let traversal =
+        Traversal::new(count.unwrap_or(ENDLESS), plan.source.traversal).expect("a plan's shard was checked");
     Ok(Scenario {
         source: Box::new(RangeSource::new(traversal)),
-        source_time: match plan.source.spec {
-            Source::Range(_) => Duration::ZERO,
-            _ => recording.map_or(Duration::ZERO, Recording::source_time),
+        // A source whose count is known without reading takes no time.
+        source_time: match count {
+            Some(_) => Duration::ZERO,
+            None => recording.map_or(Duration::ZERO, Recording::source_time),
         },
         chain: chain(plan, stages, routes),
         consumer,

@@ -66,10 +66,10 @@ impl<M> Prepared<M> {
         }
         let start = StartPoint::new(token, traversal.shard)?;
         let start = if force { start.for_other_data() } else { start };
-        if let Source::Range(range) = &self.plan.source.spec {
-            start.check_count(range.count)?;
-            if let Some(count) = start.data().count.filter(|count| *count != range.count) {
-                let what = format!("it has a source with {count} samples, and this one has {}", range.count);
+        if let Some(own) = self.plan.source.spec.rules().count() {
+            start.check_count(own)?;
+            if let Some(count) = start.data().count.filter(|count| *count != own) {
+                let what = format!("it has a source with {count} samples, and this one has {own}");
                 return Err(TokenFault::Damaged(what));
             }
         }

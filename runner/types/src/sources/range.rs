@@ -3,7 +3,6 @@ use super::settings::source;
 use crate::amount::plural;
 use crate::fault::Pointer;
 use crate::plan::{Faults, Fields};
-use crate::traversal::{Traversal, TraversalSettings};
 
 source! {
     /// Produces samples numbered from 0, without fields.
@@ -14,8 +13,8 @@ source! {
 }
 
 impl SourceRules for RangeSource {
-    fn samples(&self, traversal: TraversalSettings) -> Option<u64> {
-        Traversal::new(self.count, traversal).ok().map(|all| all.len_per_epoch())
+    fn count(&self) -> Option<u64> {
+        Some(self.count)
     }
 
     fn is_counted(&self) -> bool {

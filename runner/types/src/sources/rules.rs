@@ -9,7 +9,7 @@ use super::settings::{Place, Shared};
 use crate::fault::Pointer;
 use crate::plan::{Faults, Fields};
 use crate::spec::Name;
-use crate::traversal::TraversalSettings;
+use crate::traversal::{Traversal, TraversalSettings};
 
 /// Rules of a source as written in a document. They are asked when a document is checked, prepared or explained, never per sample.
 pub trait SourceRules: Shared {
@@ -43,9 +43,14 @@ pub trait SourceRules: Shared {
         None
     }
 
-    /// Number of samples in one epoch with this traversal; `None` if only reading the source reveals it.
-    fn samples(&self, _traversal: TraversalSettings) -> Option<u64> {
+    /// Number of its samples; `None` if only reading the source reveals it.
+    fn count(&self) -> Option<u64> {
         None
+    }
+
+    /// Number of samples in one epoch with this traversal, if their number is known.
+    fn samples(&self, traversal: TraversalSettings) -> Option<u64> {
+        Traversal::new(self.count()?, traversal).ok().map(|all| all.len_per_epoch())
     }
 
     /// True if each position is a sample, whatever the data contain.
