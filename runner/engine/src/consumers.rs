@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use penstock_types::spec;
+
 use crate::clock::{Clock, MonotonicClock};
 use crate::item::Item;
 use crate::ops::Random;
@@ -27,12 +29,11 @@ pub struct Simulate {
 }
 
 impl Simulate {
-    /// Creates training steps with durations between `step` x (1 - `jitter`) and `step` x (1 + `jitter`). `jitter` is 0.0 to 1.0;
-    /// equal seeds produce equal steps.
-    pub fn new(step: Duration, jitter: f64, seed: u64) -> Self {
+    /// Creates training steps with durations between step x (1 - jitter) and step x (1 + jitter); equal seeds produce equal steps.
+    pub fn new(settings: &spec::Simulate, seed: u64) -> Self {
         Self {
-            step,
-            jitter,
+            step: settings.step_ms.duration(),
+            jitter: settings.jitter.get(),
             random: Random::named(seed, "simulate"),
             taken: 0,
             late: Duration::ZERO,
@@ -81,6 +82,8 @@ impl Consumer for Simulate {
 
 #[cfg(test)]
 mod tests {
+    use penstock_types::spec::{Millis, Share};
+
     use super::*;
     use crate::item::{Origin, Sample};
 
@@ -88,20 +91,25 @@ mod tests {
         Item::Sample(Sample::new("a", Origin::default()))
     }
 
+    fn simulate(step_ms: f64, jitter: f64, seed: u64) -> Simulate {
+        let (step_ms, jitter) = (Millis::new(step_ms).unwrap(), Share::new(jitter).unwrap());
+        Simulate::new(&spec::Simulate { step_ms, jitter }, seed)
+    }
+
     #[test]
     fn a_simulated_step_lasts_its_duration_and_ends_early_when_stopped() {
         let clock = MonotonicClock::start();
         let stop = StopFlag::default();
-        Simulate::new(Duration::from_millis(5), 0.0, 7).consume(item(), &stop).unwrap();
+        simulate(5.0, 0.0, 7).consume(item(), &stop).unwrap();
         assert!(clock.now().nanos() >= 5_000_000);
         stop.set();
-        Simulate::new(Duration::from_secs(3600), 0.0, 7).consume(item(), &stop).unwrap();
+        simulate(3_600_000.0, 0.0, 7).consume(item(), &stop).unwrap();
     }
 
     #[test]
     fn steps_vary_within_the_jitter_and_are_the_same_for_the_same_seed() {
         let steps = |seed| {
-            let mut simulate = Simulate::new(Duration::from_millis(100), 0.2, seed);
+            let mut simulate = simulate(100.0, 0.2, seed);
             (0..1000).map(|_| simulate.next_step()).collect::<Vec<_>>()
         };
         assert_eq!(steps(7), steps(7));
@@ -114,7 +122,7 @@ mod tests {
     #[test]
     fn late_steps_shorten_the_next_ones_by_at_most_one_step() {
         let ms = Duration::from_millis;
-        let mut simulate = Simulate::new(ms(10), 0.0, 7);
+        let mut simulate = simulate(10.0, 0.0, 7);
         let late = [(12, 2), (9, 1), (8, 0), (10, 0), (7, 0), (50, 10), (0, 0)];
         for (took, late) in late {
             simulate.end_step(ms(10), ms(took));

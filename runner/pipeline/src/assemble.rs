@@ -13,12 +13,10 @@ use penstock_engine::stage_work::StageWork;
 use penstock_engine::timer::Timer;
 use penstock_storage::{BYTES_FIELD, FetchOp, StoreError};
 use penstock_types::manifest::Mode;
-use penstock_types::plan::{
-    ConsumerPlan, FetchPlan, Plan, RoutePlan, StageId, StageKind, StagePlan, WasmPlan,
-};
+use penstock_types::plan::{FetchPlan, Plan, RoutePlan, StageId, StageKind, StagePlan, WasmPlan};
 use penstock_types::policy::{Capacity, OnError};
 use penstock_types::resume::{Kept, Progress};
-use penstock_types::spec::{Asset, SleepOn};
+use penstock_types::spec::{self, Asset, SleepOn};
 use penstock_wasm::{StageFactory, StageSettings, WORKER_STACK_BYTES};
 
 use crate::devices::Gpus;
@@ -96,15 +94,15 @@ impl Assembly<'_> {
     pub(crate) async fn consumer(&self, watched: &mut Watched) -> Result<Box<dyn Consumer>, AssembleError> {
         let plan = &self.prepared.plan;
         Ok(match &plan.consumer {
-            ConsumerPlan::Discard => Box::new(Discard),
-            ConsumerPlan::Simulate { step, jitter } => Box::new(Simulate::new(*step, *jitter, plan.seed)),
-            ConsumerPlan::Stream { .. } => unreachable!("a server brings the consumer of its streams"),
-            ConsumerPlan::Files(files) => {
+            spec::Consumer::Discard(_) => Box::new(Discard),
+            spec::Consumer::Simulate(simulate) => Box::new(Simulate::new(simulate, plan.seed)),
+            spec::Consumer::Stream(_) => unreachable!("a server brings the consumer of its streams"),
+            spec::Consumer::Files(files) => {
                 let start = self.prepared.start_point();
                 let folder = FilesFolder::new(self.prepared.store(files.store.as_str()), files);
                 let earlier = self.prepared.start.as_ref().map(|start| start.state.items);
                 let state = start.after(&Progress::default()).to_json();
-                let opened = folder.open(files, earlier, state.into()).await?;
+                let opened = folder.open(&plan.recipe, &plan.unordered, earlier, state.into()).await?;
                 let consumer = FilesConsumer::new(
                     opened,
                     start.state.items,

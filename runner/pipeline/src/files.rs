@@ -25,8 +25,9 @@ use bytes::Bytes;
 use futures::StreamExt;
 use penstock_storage::{BoundedStore, StoreError};
 use penstock_types::fault::{self, Pointer};
-use penstock_types::plan::FilesPlan;
+use penstock_types::spec::Files;
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
+use serde_json::Value;
 
 pub(crate) use self::consumer::FilesConsumer;
 pub use self::manifest::DocumentChange;
@@ -99,8 +100,11 @@ impl FilesError {
 }
 
 impl FilesFolder {
-    pub(crate) fn new(store: BoundedStore, plan: &FilesPlan) -> Self {
-        let folder = if plan.prefix.is_empty() { String::new() } else { format!("{}/", plan.prefix) };
+    pub(crate) fn new(store: BoundedStore, files: &Files) -> Self {
+        let folder = match files.folder() {
+            "" => String::new(),
+            folder => format!("{folder}/"),
+        };
         Self { store, folder: folder.into() }
     }
 
@@ -110,11 +114,12 @@ impl FilesFolder {
     /// never without one.
     pub(crate) async fn open(
         self,
-        plan: &FilesPlan,
+        recipe: &Value,
+        unordered: &[Pointer],
         earlier: Option<u64>,
         state: Bytes,
     ) -> Result<Opened, FilesError> {
-        let own = Manifest::of(plan);
+        let own = Manifest::of(recipe);
         let (mut there, mut has_manifest) = self.look().await?;
         if !has_manifest && there.is_empty() {
             if self.store.put_new(self.key(Manifest::NAME), own.bytes()).await? {
@@ -142,9 +147,9 @@ impl FilesFolder {
             return Err(FilesError::Missing { place: self.to_string(), name });
         }
         let mut stale = BTreeSet::new();
-        if !there.is_empty() && !plan.unordered.is_empty() {
+        if !there.is_empty() && !unordered.is_empty() {
             let Some(earlier) = earlier else {
-                let unordered = plan.unordered.clone();
+                let unordered = unordered.to_vec();
                 return Err(FilesError::Unordered { place: self.to_string(), files: there.len(), unordered });
             };
             stale = there.split_off(&earlier);

@@ -10,8 +10,8 @@ use penstock_engine::consumers::{Discard, Simulate};
 use penstock_engine::item::Item;
 use penstock_engine::ports::{Consumer, Ending, Fault, StopFlag};
 use penstock_engine::running::StopReason;
-use penstock_types::plan::ConsumerPlan;
 use penstock_types::run::{RunSnapshot, RunState};
+use penstock_types::spec;
 use penstock_types::stats::QueueFigures;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -118,13 +118,13 @@ fn measured_once(
     prepared.plan.source.traversal.epochs = None;
     let plan = &prepared.plan;
     let simulated = match plan.consumer {
-        ConsumerPlan::Simulate { step, jitter } => Some((step, jitter)),
-        ConsumerPlan::Discard => None,
-        ConsumerPlan::Files(_) => return Err(HeadspaceError::Files),
-        ConsumerPlan::Stream { .. } => return Err(HeadspaceError::Stream),
+        spec::Consumer::Simulate(simulate) => Some(simulate),
+        spec::Consumer::Discard(_) => None,
+        spec::Consumer::Files(_) => return Err(HeadspaceError::Files),
+        spec::Consumer::Stream(_) => return Err(HeadspaceError::Stream),
     };
     let consumer = || -> Option<Box<dyn Consumer>> {
-        simulated.map(|(step, jitter)| Box::new(Simulate::new(step, jitter, plan.seed)) as _)
+        simulated.map(|simulate| Box::new(Simulate::new(&simulate, plan.seed)) as _)
     };
     let start = |consumer: Box<dyn Consumer>| {
         let ends = RunEnds { consumer: Some(consumer), ..RunEnds::default() };

@@ -18,9 +18,9 @@ use penstock_engine::range::RangeSource;
 use penstock_engine::stage_work::StageWork;
 use penstock_types::kinds::Work;
 use penstock_types::machine::MachineFigures;
-use penstock_types::plan::{ConsumerPlan, Plan, StageKind, StagePlan};
+use penstock_types::plan::{Plan, StageKind, StagePlan};
 use penstock_types::run::{QueueRecord, StageRecord};
-use penstock_types::spec::Source;
+use penstock_types::spec::Consumer;
 use penstock_types::traversal::Traversal;
 use penstock_types::verdict::{Measured, PipelineShape, Verdict};
 use schemars::JsonSchema;
@@ -281,12 +281,12 @@ fn place(kind: &StageKind) -> OpPlace {
 
 fn consumer(plan: &Plan, recording: Option<&Recording>) -> Option<StepTimes> {
     Some(match &plan.consumer {
-        ConsumerPlan::Discard => StepTimes::Every(Duration::ZERO),
-        ConsumerPlan::Simulate { step, jitter } => {
+        Consumer::Discard(_) => StepTimes::Every(Duration::ZERO),
+        Consumer::Simulate(simulate) => {
             let late = recording.map_or(Duration::ZERO, |recording| recording.late_steps());
-            StepTimes::Simulate { steps: Simulate::new(*step, *jitter, plan.seed), late }
+            StepTimes::Simulate { steps: Simulate::new(simulate, plan.seed), late }
         }
-        ConsumerPlan::Files(_) | ConsumerPlan::Stream { .. } => StepTimes::Every(recording?.step_time()),
+        Consumer::Files(_) | Consumer::Stream(_) => StepTimes::Every(recording?.step_time()),
     })
 }
 

@@ -7,12 +7,10 @@ use std::sync::Arc;
 use penstock_formats::expand;
 use penstock_storage::{BoundedStore, check_key, check_named_key, check_named_prefix, check_prefix};
 use penstock_types::fault::{self, FaultKind, Pointer, SpecFault};
-use penstock_types::plan::{
-    ConsumerPlan, Draft, Fields, Known, ModuleFacts, Plan, StageKind, StagePlan, WasmPlan,
-};
+use penstock_types::plan::{Draft, Fields, Known, ModuleFacts, Plan, StageKind, StagePlan, WasmPlan};
 use penstock_types::policy::OnError;
 use penstock_types::resume::StartPoint;
-use penstock_types::spec::{By, MixPart, Source, Spec};
+use penstock_types::spec::{By, Consumer, MixPart, Source, Spec};
 use penstock_wasm::Module;
 use tokio::runtime::Handle;
 
@@ -118,12 +116,12 @@ impl Outlets {
                 fault.of_kind(FaultKind::NoOutput).hint("use `skip`")
             })
             .collect();
-        if matches!(plan.consumer, ConsumerPlan::Stream { .. }) && !self.streams {
+        if matches!(plan.consumer, Consumer::Stream(_)) && !self.streams {
             let place = Pointer::ROOT.key("consumer").key("stream");
             let fault = SpecFault::new(place, "the consumer `stream` is for runs of a server");
             faults.push(fault.of_kind(FaultKind::NeedsServer).hint("use `discard`, `simulate` or `files`"));
         }
-        if let ConsumerPlan::Files(files) = &plan.consumer
+        if let Consumer::Files(files) = &plan.consumer
             && !self.writes_anywhere
             && stores.is_read_only(files.store.as_str())
         {
@@ -231,12 +229,12 @@ fn check_keys(plan: &Plan, stores: &Stores) -> Vec<SpecFault> {
     };
     check_keys_of(&plan.source.spec, stores, &source, &mut check);
     // The names below the folder are short and valid; they are joined by one `/`.
-    if let ConsumerPlan::Files(files) = &plan.consumer
-        && !files.prefix.is_empty()
+    if let Consumer::Files(files) = &plan.consumer
+        && !files.folder().is_empty()
     {
         check(
             Pointer::ROOT.key("consumer").key("files").key("prefix"),
-            check_key(&files.prefix).map_err(str::to_owned),
+            check_key(files.folder()).map_err(str::to_owned),
         );
     }
     for stage in &plan.stages {

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_types::plan::{ConsumerPlan, Plan};
+use penstock_types::plan::Plan;
 use penstock_types::resume::{MAX_TOKEN_BYTES, Progress, StartPoint, Token, TokenFault};
-use penstock_types::spec::Source;
+use penstock_types::spec::Consumer;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
@@ -47,8 +47,8 @@ enum Place {
 impl Prepared {
     /// The state beside the batches of the consumer `files`; `None` for any other consumer.
     pub fn state_of_files(&self) -> Option<StateFile> {
-        let ConsumerPlan::Files(files) = &self.plan.consumer else { return None };
-        let folder = FilesFolder::new(self.store(&files.store), files);
+        let Consumer::Files(files) = &self.plan.consumer else { return None };
+        let folder = FilesFolder::new(self.store(files.store.as_str()), files);
         Some(StateFile::new(Place::Batches(folder, self.runtime.clone())))
     }
 }

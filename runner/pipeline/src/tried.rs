@@ -12,9 +12,9 @@ use penstock_storage::{BoundedStore, StoreError};
 use penstock_types::data_set::DataFields;
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::left_out::LeftOut;
-use penstock_types::plan::{ConsumerPlan, FetchPlan, StageKind};
+use penstock_types::plan::{FetchPlan, StageKind};
 use penstock_types::run::FailureClass;
-use penstock_types::spec::{self, MixSource};
+use penstock_types::spec::{self, Consumer, MixSource};
 use penstock_types::text::with_causes;
 use serde::Serialize;
 use tokio::time::timeout;
@@ -149,9 +149,9 @@ impl Prepared {
             let found = try_store(&own.store(store), key).await;
             faults.extend(found.err().map(|error| SpecFault::new(stage.place.clone(), error.with_causes())));
         }
-        if let ConsumerPlan::Files(files) = &own.plan.consumer {
+        if let Consumer::Files(files) = &own.plan.consumer {
             let place = Pointer::ROOT.key("consumer").key("files").key("store");
-            let found = try_store(&own.store(&files.store), None).await;
+            let found = try_store(&own.store(files.store.as_str()), None).await;
             faults.extend(found.err().map(|error| SpecFault::new(place, error.with_causes())));
         }
         if !faults.is_empty() {

@@ -16,9 +16,10 @@ use penstock_pipeline::headspace::Headspace;
 use penstock_pipeline::predict::{Baseline, Machine, Recording, predict_plan};
 use penstock_pipeline::{Ended, OutputError, Prepared, Run, RunEnds, RunFacts, Runner, StartError, cores};
 use penstock_types::manifest::Mode;
-use penstock_types::plan::{ConsumerPlan, StageKind, StagePlan, WasmPlan};
+use penstock_types::plan::{StageKind, StagePlan, WasmPlan};
 use penstock_types::resume::{MAX_TOKEN_BYTES, StartPoint, Token, TokenFault};
 use penstock_types::run::{RunSnapshot, RunState};
+use penstock_types::spec::Consumer;
 use penstock_types::text::with_causes;
 use penstock_types::traversal::{Shard, Uneven};
 use penstock_types::verdict::Verdict;
@@ -226,7 +227,7 @@ impl Loader {
             })?;
         let plan = &mut prepared.plan;
         if !drained {
-            plan.consumer = ConsumerPlan::Discard;
+            plan.consumer = Consumer::default();
         }
         let started = wait_for(py, async {
             loop {

@@ -8,9 +8,9 @@ use futures::future::{Either, select};
 use penstock_engine::running::StopReason;
 use penstock_pipeline::{Ended, OutputError, OutputFolder, Prepared, Run, RunEnds, StartError};
 use penstock_stream::OpenStreamError;
-use penstock_types::plan::ConsumerPlan;
 use penstock_types::resume::{Token, TokenFault};
 use penstock_types::run::RunState;
+use penstock_types::spec::Consumer;
 use penstock_types::text::with_causes;
 use tokio::time::{Instant, timeout_at};
 
@@ -141,7 +141,8 @@ fn start(
     let letter_bytes = u64::from(workshop.settings.bounds.dead_letters_mib.get()) << 20;
     let output = OutputFolder::for_letters(&folder, document, letter_bytes, workshop.disk.clone())?;
     let mut ends = RunEnds { id: Some(live.id().clone()), ..RunEnds::default() };
-    if let ConsumerPlan::Stream { ahead, wait } = prepared.plan.consumer {
+    if let Consumer::Stream(stream) = prepared.plan.consumer {
+        let (ahead, wait) = (stream.ahead.get() as usize, Duration::from_secs_f64(stream.wait_s.get()));
         let (consumer, address) =
             penstock_stream::open(&workshop.streams(), live.id(), &prepared.plan.name, ahead, wait)?;
         live.on_stream(address);

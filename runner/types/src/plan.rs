@@ -22,7 +22,7 @@ use crate::fault::Pointer;
 use crate::kinds::Fails;
 use crate::policy::{Capacity, Concurrency, FailureLimit, OnError, Order};
 use crate::routes::{RoutePart, RouteSpan};
-use crate::spec::{Route, Source};
+use crate::spec::{Consumer, Route, Source};
 use crate::traversal::TraversalSettings;
 
 pub use self::check::{Draft, LEAST_SAMPLE_BYTES};
@@ -60,11 +60,13 @@ pub struct Plan {
     /// Last stage, which feeds the sink queue.
     pub sink: SinkPlan,
     /// Consumer that drains the sink queue.
-    pub consumer: ConsumerPlan,
+    pub consumer: Consumer,
     /// Limit of failures over all stages, beyond which the run fails.
     pub max_failures: Option<FailureLimit>,
     /// Document without the settings that cannot change the batches: equal recipes over the same data make the same batches.
     pub recipe: Value,
+    /// Settings that let the order of batches differ from run to run; when empty, a second run makes the same batches.
+    pub unordered: Vec<Pointer>,
 }
 
 /// Plan of the source.
@@ -117,42 +119,6 @@ pub struct SinkPlan {
     pub id: StageId,
     /// Capacity of the sink queue, in items.
     pub queue: Capacity,
-}
-
-/// Consumer that drains the sink queue.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ConsumerPlan {
-    /// Drops every item at once.
-    Discard,
-    /// Waits after every item, like a training step.
-    Simulate {
-        /// Mean duration of a step.
-        step: Duration,
-        /// Maximum deviation of a step from the mean, as a share of the mean.
-        jitter: f64,
-    },
-    /// Writes every batch as a file.
-    Files(FilesPlan),
-    /// Passes every batch to another process.
-    Stream {
-        /// Maximum number of batches delivered and not acknowledged yet.
-        ahead: usize,
-        /// Longest time that a batch may wait while no reader is connected.
-        wait: Duration,
-    },
-}
-
-/// Destination of batch files, and the settings that determine their bytes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FilesPlan {
-    /// Name of the store that the files are written to.
-    pub store: String,
-    /// Folder of the files in the store, without a trailing `/`; the whole store when empty.
-    pub prefix: String,
-    /// Document without the settings that cannot change the batches: equal recipes over the same data make the same batches.
-    pub recipe: Value,
-    /// Settings that let the order of batches differ from run to run; when empty, a second run makes the same batches.
-    pub unordered: Vec<Pointer>,
 }
 
 /// Id of one stage of a pipeline: its position, from 0 for the source, and its name. Written `2:download`; in a path of a route

@@ -3,7 +3,7 @@
 use penstock_types::plan::{AggregatePlan, SleepPlan};
 use penstock_types::policy::{Capacity, StageKindName};
 use penstock_types::routes::RouteSpan;
-use penstock_types::spec::{SleepOn, SleepShape};
+use penstock_types::spec::{self, Millis, Share, SleepOn, SleepShape};
 use penstock_types::traversal::{Traversal, TraversalSettings};
 
 use super::*;
@@ -71,11 +71,12 @@ fn scenario(stages: Vec<ScenarioStage>) -> Scenario {
 
 fn samples(count: u64, stages: Vec<ScenarioStage>) -> Scenario {
     let traversal = Traversal::new(count, TraversalSettings::IN_ORDER).unwrap();
+    let step = spec::Simulate { step_ms: Millis::new(30.0).unwrap(), jitter: Share::default() };
     Scenario {
         source: Box::new(RangeSource::new(traversal)),
         source_time: Duration::ZERO,
         chain: Chain { source: node("src", 2), stages, routes: Vec::new(), sink: node("sink", 3) },
-        consumer: StepTimes::Simulate { steps: Simulate::new(MS * 30, 0.0, 7), late: Duration::ZERO },
+        consumer: StepTimes::Simulate { steps: Simulate::new(&step, 7), late: Duration::ZERO },
         threads: 4,
         cores: 2.0,
         foreign_cores: 0.0,

@@ -2,7 +2,6 @@ use std::fmt;
 
 use bytes::Bytes;
 use penstock_types::fault::Pointer;
-use penstock_types::plan::FilesPlan;
 use penstock_types::text::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -57,8 +56,8 @@ impl Manifest {
     /// Upper bound of a manifest's size, in bytes: a document has at most 4 MiB, but line breaks and indentation make it longer.
     pub(super) const MOST_BYTES: u64 = 64 << 20;
 
-    pub(super) fn of(plan: &FilesPlan) -> Self {
-        Self { made_by: MadeBy { format: FORMAT, document: plan.recipe.clone() }, complete: None }
+    pub(super) fn of(recipe: &Value) -> Self {
+        Self { made_by: MadeBy { format: FORMAT, document: recipe.clone() }, complete: None }
     }
 
     pub(super) fn read(bytes: &[u8]) -> Result<Self, serde_json::Error> {
@@ -163,8 +162,7 @@ mod tests {
     #[test]
     fn a_manifest_reads_as_it_was_written() {
         let recipe = json!({ "seed": 7, "source": { "range": { "count": 3 } }, "rate": 0.1 });
-        let plan = FilesPlan { store: "s".to_owned(), prefix: String::new(), recipe, unordered: Vec::new() };
-        let mut manifest = Manifest::of(&plan);
+        let mut manifest = Manifest::of(&recipe);
         manifest.complete = Some(Complete { batches: 2, samples: 3 });
         assert_eq!(Manifest::read(&manifest.bytes()).unwrap(), manifest);
         assert!(Manifest::read(b"{").unwrap_err().to_string().contains("EOF"));

@@ -6,8 +6,7 @@ use std::time::Duration;
 use super::faults::Faults;
 use super::recipe::{recipe, unordered};
 use super::{
-    AggregatePlan, ConsumerPlan, Fields, FilesPlan, Flow, Known, Plan, SinkPlan, SourcePlan, StageId,
-    StageKind, StagePlan, Unit,
+    AggregatePlan, Fields, Flow, Known, Plan, SinkPlan, SourcePlan, StageId, StageKind, StagePlan, Unit,
 };
 use crate::fault::{Pointer, SpecFault};
 use crate::kinds::{Fails, Settings};
@@ -69,28 +68,13 @@ impl Plan {
             buffer_bytes: u64::from(spec.buffer_mib.get()) * MIB,
             source,
             sink: SinkPlan { id: StageId::new(spec.stages.len() + 1, "sink"), queue: spec.sink.queue },
-            consumer: match &spec.consumer {
-                Consumer::Discard(_) => ConsumerPlan::Discard,
-                Consumer::Simulate(simulate) => ConsumerPlan::Simulate {
-                    step: simulate.step_ms.duration(),
-                    jitter: simulate.jitter.get(),
-                },
-                Consumer::Files(files) => ConsumerPlan::Files(FilesPlan {
-                    store: files.store.to_string(),
-                    prefix: files.prefix.strip_suffix('/').unwrap_or(&files.prefix).to_owned(),
-                    recipe: recipe(spec, &stages),
-                    unordered: unordered(&stages),
-                }),
-                Consumer::Stream(stream) => ConsumerPlan::Stream {
-                    ahead: stream.ahead.get() as usize,
-                    wait: Duration::from_secs_f64(stream.wait_s.get()),
-                },
-            },
+            consumer: spec.consumer.clone(),
             max_failures: spec.max_failures.filter(|limit| {
                 // A limit on any stage replaces the default of the run.
                 *limit != FailureLimit::Usual || stages.iter().all(|stage| stage.max_failures.is_none())
             }),
             recipe: recipe(spec, &stages),
+            unordered: unordered(&stages),
             stages,
             fields,
         };

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::fault::SpecFault;
 use crate::manifest::{Manifest, Mode};
-use crate::spec::{Spec, Suffix};
+use crate::spec::{Consumer, Spec, Suffix};
 
 fn manifest(mode: &str) -> Manifest {
     serde_json::from_value(serde_json::json!({ "name": "m", "version": "1.0.0", "mode": mode })).unwrap()
@@ -68,7 +68,8 @@ fn the_example_pipeline_becomes_a_plan_with_ids_and_labels() {
     assert_eq!(plan.stages[1].id.queue_id(), "2:download_queue");
     assert_eq!(plan.sink.id.to_string(), "8:sink");
     assert_eq!((plan.threads, plan.interval, plan.buffer_bytes), (Some(12), Duration::from_secs(1), 1 << 30));
-    assert_eq!(plan.consumer, ConsumerPlan::Simulate { step: Duration::from_millis(30), jitter: 0.0 });
+    let Consumer::Simulate(simulate) = plan.consumer else { panic!("{:?}", plan.consumer) };
+    assert_eq!((simulate.step_ms.duration(), simulate.jitter.get()), (Duration::from_millis(30), 0.0));
     assert_eq!(plan.stages[1].kind, StageKind::Fetch(FetchPlan { store: "photos".to_owned(), object: None }));
     let StageKind::Wasm(wasm) = &plan.stages[3].kind else { panic!("{:?}", plan.stages[3]) };
     assert_eq!(
@@ -318,13 +319,6 @@ fn every_example_is_a_plan() {
     }
 }
 
-fn files_plan(document: &str) -> FilesPlan {
-    match check(document).unwrap().consumer {
-        ConsumerPlan::Files(files) => files,
-        other => panic!("{other:?}"),
-    }
-}
-
 #[test]
 fn files_take_collated_batches_and_nothing_else() {
     let stages = |stages: &str| {
@@ -395,14 +389,15 @@ fn a_recipe_contains_exactly_the_settings_that_determine_the_batches() {
             ], "consumer": {{"files": {{"store": "tables", "prefix": "train/"}}}}}}"#
         )
     };
-    let one = files_plan(&document("", 7));
+    let one = check(&document("", 7)).unwrap();
     let run = r#""name": "x", "threads": 3, "interval_s": 0.5, "buffer_mib": 1, "sink": {"queue": 9},"#;
-    assert_eq!(files_plan(&document(run, 7)).recipe, one.recipe);
-    assert_ne!(files_plan(&document("", 8)).recipe, one.recipe);
-    let fixed = files_plan(&document(r#""deterministic": true,"#, 7));
+    assert_eq!(check(&document(run, 7)).unwrap().recipe, one.recipe);
+    assert_ne!(check(&document("", 8)).unwrap().recipe, one.recipe);
+    let fixed = check(&document(r#""deterministic": true,"#, 7)).unwrap();
     let ordered = document("", 7).replace(r#""concurrency": 2}"#, r#""concurrency": 2, "order": "input"}"#);
-    assert_eq!((fixed.unordered.len(), &fixed.recipe), (0, &files_plan(&ordered).recipe));
-    assert_eq!(one.prefix, "train");
+    assert_eq!((fixed.unordered.len(), &fixed.recipe), (0, &check(&ordered).unwrap().recipe));
+    let Consumer::Files(files) = &one.consumer else { panic!("{:?}", one.consumer) };
+    assert_eq!(files.folder(), "train");
     // A stage with one task at a time keeps the order with any setting.
     assert_eq!(one.unordered.iter().map(Pointer::as_str).collect::<Vec<_>>(), ["/stages/3/sleep/order"]);
     insta::assert_json_snapshot!(one.recipe);
@@ -557,7 +552,7 @@ fn the_stages_of_a_route_stand_in_the_plan_with_the_path_in_their_ids() {
 
 #[test]
 fn the_recipe_of_a_routed_pipeline_has_the_settings_of_all_paths() {
-    let plan = files_plan(ROUTED);
+    let plan = check(ROUTED).unwrap();
     assert_eq!(plan.unordered.iter().map(Pointer::as_str).collect::<Vec<_>>(), ["/stages/1/route/order"]);
     insta::assert_json_snapshot!(plan.recipe);
 }

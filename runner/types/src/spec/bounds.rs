@@ -166,7 +166,8 @@ bounded! {
 }
 
 impl Millis {
-    pub(crate) fn duration(self) -> Duration {
+    /// Returns the duration.
+    pub fn duration(self) -> Duration {
         Duration::from_secs_f64(self.get() / 1e3)
     }
 }

@@ -61,6 +61,13 @@ pub struct Stream {
     pub wait_s: WaitS,
 }
 
+impl Files {
+    /// Folder of the files in the store, without a trailing `/`.
+    pub fn folder(&self) -> &str {
+        self.prefix.strip_suffix('/').unwrap_or(&self.prefix)
+    }
+}
+
 impl Consumer {
     /// Store that the consumer writes to, if it writes to one.
     pub(crate) fn store(&self) -> Option<&Name> {

@@ -7,10 +7,11 @@ use crate::failure::FailureGroup;
 use crate::fault::Pointer;
 use crate::kinds::Work;
 use crate::machine::MachineFigures;
-use crate::plan::{ConsumerPlan, Flow, Plan, StagePlan, Unit};
+use crate::plan::{Flow, Plan, StagePlan, Unit};
 use crate::policy::Order;
 use crate::routes::RouteSpan;
 use crate::series::Row;
+use crate::spec::Consumer;
 use crate::stats::TaskRow;
 
 /// Plural word for single samples.
@@ -91,7 +92,7 @@ impl PipelineShape {
             threads,
             cores,
             deterministic: plan.deterministic,
-            discards: matches!(plan.consumer, ConsumerPlan::Discard),
+            discards: matches!(plan.consumer, Consumer::Discard(_)),
             unit: if plan.flow().unit == Unit::Samples { SAMPLES } else { "batches" }.into(),
             sink_queue: plan.sink.queue.get() as usize,
             routes: plan.routes(),

@@ -7,7 +7,7 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt};
 use penstock_engine::item::{Collated, Column, Origin, Stacked};
 use penstock_storage::{BoundedStore, IfThere, KeyPages, Store, StoreFuture, Version};
-use penstock_types::plan::FilesPlan;
+use penstock_types::spec::{Files, Name};
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
 
@@ -81,14 +81,10 @@ fn consumer(runtime: &Runtime) -> (Arc<Gated>, FilesConsumer, Receiver<()>) {
         let_through: Semaphore::new(0),
         begun,
     });
-    let plan = FilesPlan {
-        store: "gated".to_owned(),
-        prefix: "p".to_owned(),
-        recipe: serde_json::json!({}),
-        unordered: Vec::new(),
-    };
+    let files = Files { store: Name::new("gated").unwrap(), prefix: "p".to_owned() };
     let bounded = BoundedStore::new(Arc::new(Entry(store.clone())), NonZeroUsize::new(64).unwrap());
-    let opened = runtime.block_on(FilesFolder::new(bounded, &plan).open(&plan, None, Bytes::new())).unwrap();
+    let folder = FilesFolder::new(bounded, &files);
+    let opened = runtime.block_on(folder.open(&serde_json::json!({}), &[], None, Bytes::new())).unwrap();
     (store, FilesConsumer::new(opened, 0, 0, runtime.handle().clone()), beginnings)
 }
 
