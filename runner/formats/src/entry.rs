@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::value::varint;
+use penstock_types::varint;
 
 /// Maximum length of a key, in bytes.
 const MAX_KEY: usize = 4096;
@@ -71,17 +71,17 @@ impl Packer {
         let (last, end) = &mut self.last;
         let key = entry.key.as_bytes();
         let shared = last.iter().zip(key).take_while(|(last, byte)| last == byte).count();
-        push(&mut self.bytes, shared as u64);
-        push(&mut self.bytes, (key.len() - shared) as u64);
+        varint::push(&mut self.bytes, shared as u64);
+        varint::push(&mut self.bytes, (key.len() - shared) as u64);
         self.bytes.extend_from_slice(&key[shared..]);
-        push(&mut self.bytes, entry.files.len() as u64);
+        varint::push(&mut self.bytes, entry.files.len() as u64);
         for FilePlace { field, content, digest } in &entry.files {
-            push(&mut self.bytes, (*field).into());
-            push(&mut self.bytes, content.start / self.alignment - *end);
-            push(&mut self.bytes, content.end - content.start);
+            varint::push(&mut self.bytes, (*field).into());
+            varint::push(&mut self.bytes, content.start / self.alignment - *end);
+            varint::push(&mut self.bytes, content.end - content.start);
             if let Some(Digest { header_bytes, checksum }) = digest {
                 if self.alignment > 1 {
-                    push(&mut self.bytes, header_bytes / self.alignment);
+                    varint::push(&mut self.bytes, header_bytes / self.alignment);
                 }
                 self.bytes.extend_from_slice(&checksum.to_le_bytes());
             }
@@ -151,16 +151,8 @@ impl<'a> Unpacker<'a> {
     }
 
     fn number(&mut self) -> Option<u64> {
-        varint(&mut self.rest)
+        varint::take(&mut self.rest)
     }
-}
-
-fn push(bytes: &mut Vec<u8>, mut number: u64) {
-    while number > 0x7f {
-        bytes.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    bytes.push(number as u8);
 }
 
 #[cfg(test)]

@@ -92,20 +92,6 @@ pub(crate) fn little_endian(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// Takes a number with seven bits in each byte, the lowest first, ten bytes at most; `None` if it has no end.
-pub(crate) fn varint(bytes: &mut &[u8]) -> Option<u64> {
-    let mut number = 0_u64;
-    for shift in (0..64).step_by(7) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        number |= u64::from(byte & 0x7f) << shift;
-        if *byte < 0x80 {
-            return Some(number);
-        }
-    }
-    None
-}
-
 pub(crate) fn text(content: &[u8]) -> Result<String, Reason> {
     let text = str::from_utf8(content).map_err(|error| format!("is not a text in UTF-8: {error}"))?;
     Ok(text.to_owned())

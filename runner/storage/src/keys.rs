@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use penstock_types::left_out::{FIRST_LEFT_OUT, LeftOutReason};
 use penstock_types::resume::Hash;
+use penstock_types::varint;
 
 use crate::links::FileId;
 
@@ -294,32 +295,15 @@ fn pack(packed: &mut Vec<u8>, last: &mut Vec<u8>, index: usize, key: &str) {
     }
     let shared = last.iter().zip(key.as_bytes()).take_while(|(last, byte)| last == byte).count();
     let other = &key.as_bytes()[shared..];
-    push_number(packed, shared);
-    push_number(packed, other.len());
+    varint::push(packed, shared as u64);
+    varint::push(packed, other.len() as u64);
     packed.extend_from_slice(other);
     last.truncate(shared);
     last.extend_from_slice(other);
 }
 
-fn push_number(packed: &mut Vec<u8>, mut number: usize) {
-    while number > 0x7f {
-        packed.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    packed.push(number as u8);
-}
-
 fn take_number(packed: &mut &[u8]) -> usize {
-    let mut number = 0;
-    for shift in (0..).step_by(7) {
-        let byte = packed[0];
-        *packed = &packed[1..];
-        number |= usize::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            break;
-        }
-    }
-    number
+    varint::take(packed).expect("whole keys are packed") as usize
 }
 
 /// Turns `key` into the key after it, which `packed` starts with, and removes that from `packed`.

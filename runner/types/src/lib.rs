@@ -27,4 +27,5 @@ pub mod stats;
 pub mod tags;
 pub mod text;
 pub mod traversal;
+pub mod varint;
 pub mod verdict;

@@ -2,6 +2,7 @@
 
 use penstock_types::config::GateBounds;
 use penstock_types::manifest::MANIFEST_SECTION;
+use penstock_types::varint;
 use wasmparser::BinaryReader;
 
 use crate::component::{check_magic, outline, unreadable};
@@ -48,21 +49,12 @@ pub fn with_manifest(bytes: &[u8], manifest: &[u8], bounds: &GateBounds) -> Resu
 /// Appends a custom section.
 fn push_section(to: &mut Vec<u8>, name: &str, data: &[u8]) {
     let mut content = Vec::new();
-    write_length(&mut content, name.len());
+    varint::push(&mut content, name.len() as u64);
     content.extend_from_slice(name.as_bytes());
     content.extend_from_slice(data);
     to.push(0);
-    write_length(to, content.len());
+    varint::push(to, content.len() as u64);
     to.append(&mut content);
-}
-
-/// Appends a length as LEB128.
-fn write_length(to: &mut Vec<u8>, mut length: usize) {
-    while length >= 0x80 {
-        to.push(length as u8 | 0x80);
-        length >>= 7;
-    }
-    to.push(length as u8);
 }
 
 #[cfg(test)]

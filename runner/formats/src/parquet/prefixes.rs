@@ -126,17 +126,10 @@ fn length(bits: u32) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use penstock_types::varint;
     use proptest::prelude::*;
 
     use super::*;
-
-    fn varint(bytes: &mut Vec<u8>, mut number: u64) {
-        while number > 0x7f {
-            bytes.push(number as u8 | 0x80);
-            number >>= 7;
-        }
-        bytes.push(number as u8);
-    }
 
     /// Lengths in DELTA_BINARY_PACKED, in blocks of 128 with 4 parts.
     fn packed(lengths: &[u32]) -> Vec<u8> {
@@ -145,12 +138,12 @@ mod tests {
         let mut bytes = Vec::new();
         [128, 4, lengths.len() as u64, zigzag(first.into())]
             .into_iter()
-            .for_each(|number| varint(&mut bytes, number));
+            .for_each(|number| varint::push(&mut bytes, number));
         let steps: Vec<i64> =
             lengths.windows(2).map(|pair| i64::from(pair[1]) - i64::from(pair[0])).collect();
         for block in steps.chunks(128) {
             let least = *block.iter().min().unwrap();
-            varint(&mut bytes, zigzag(least));
+            varint::push(&mut bytes, zigzag(least));
             let width = |part: &[i64]| {
                 64 - part.iter().map(|step| (step - least) as u64).max().unwrap_or(0).leading_zeros()
             };
@@ -208,7 +201,7 @@ mod tests {
         // 2^60 lengths, blocks of none, and parts that are no whole bytes.
         for header in [[128, 4, 1 << 60], [0, 4, 2], [128, 0, 2], [128, 3, 2], [4, 1, 2], [1 << 40, 1, 2]] {
             let mut bytes = Vec::new();
-            header.into_iter().for_each(|number| varint(&mut bytes, number));
+            header.into_iter().for_each(|number| varint::push(&mut bytes, number));
             bytes.extend([0; 64]);
             assert!(lengths(&bytes, 1000).is_none(), "{header:?}");
         }

@@ -2,7 +2,7 @@
 //!
 //! Each method returns `None` if the bytes are damaged. Nothing is allocated, and no count is trusted: the time is linear in the bytes.
 
-use crate::value::varint;
+use penstock_types::varint;
 
 pub(super) const TRUE: u8 = 1;
 const FALSE: u8 = 2;
@@ -109,7 +109,7 @@ impl<'a> Compact<'a> {
     }
 
     pub(super) fn varint(&mut self) -> Option<u64> {
-        varint(&mut self.rest)
+        varint::take(&mut self.rest)
     }
 
     pub(super) fn take(&mut self, count: usize) -> Option<&'a [u8]> {

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use crate::value::varint;
+use penstock_types::varint;
 
 /// Maximum number of features that are read.
 const MAX_FEATURES: usize = 256;
@@ -219,7 +219,7 @@ impl Message<'_> {
     fn number(&mut self) -> Result<u64, ExampleFault> {
         let mut rest = &self.record[self.rest.clone()];
         let damaged = ExampleFault::Damaged("a number without an end", self.rest.start);
-        let number = varint(&mut rest).ok_or(damaged)?;
+        let number = varint::take(&mut rest).ok_or(damaged)?;
         self.rest.start = self.rest.end - rest.len();
         Ok(number)
     }

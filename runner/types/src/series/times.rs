@@ -1,4 +1,5 @@
 use crate::stats::{Histogram, QueueSums, TaskSums};
+use crate::varint;
 
 /// Number of buckets of a [`Histogram`] that are joined into one. A joined bucket of task times is at most 1/8 of its value wide,
 /// a joined bucket of waits at most 1/4: waits are as noisy as task times and twice as many, and with narrower buckets they would
@@ -70,8 +71,8 @@ impl RowTimes {
         let mut bytes = Vec::new();
         let (mut before, mut open) = (0, None::<(u32, u64)>);
         let mut push = |(key, count): (u32, u64)| {
-            push_number(&mut bytes, u64::from(key - std::mem::replace(&mut before, key)));
-            push_number(&mut bytes, count);
+            varint::push(&mut bytes, u64::from(key - std::mem::replace(&mut before, key)));
+            varint::push(&mut bytes, count);
         };
         for (key, count) in pairs {
             match &mut open {
@@ -88,9 +89,9 @@ impl RowTimes {
     pub fn pairs(&self) -> impl Iterator<Item = (u32, u64)> {
         let (mut rest, mut key) = (self.0.as_slice(), 0_u32);
         std::iter::from_fn(move || {
-            let distance = take_number(&mut rest)?;
+            let distance = varint::take(&mut rest)?;
             key = key.checked_add(u32::try_from(distance).ok()?)?;
-            Some((key, take_number(&mut rest)?))
+            Some((key, varint::take(&mut rest)?))
         })
     }
 
@@ -149,28 +150,6 @@ fn histogram_of(pairs: impl Iterator<Item = (u32, u64)>) -> Histogram {
 /// True if the histogram with this number belongs to a stage, false if it belongs to a queue.
 fn is_task(number: u32) -> bool {
     (number as usize).is_multiple_of(KINDS)
-}
-
-/// Appends a number with seven bits per byte, lowest bits first; the highest bit of a byte is set if another byte follows.
-fn push_number(bytes: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        bytes.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    bytes.push(number as u8);
-}
-
-fn take_number(rest: &mut &[u8]) -> Option<u64> {
-    let mut number = 0;
-    for shift in (0..u64::BITS).step_by(7) {
-        let (byte, behind) = rest.split_first()?;
-        *rest = behind;
-        number |= u64::from(byte & 0x7f) << shift;
-        if *byte < 0x80 {
-            return Some(number);
-        }
-    }
-    None
 }
 
 #[cfg(test)]
