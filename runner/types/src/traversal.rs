@@ -47,13 +47,8 @@ pub enum Uneven {
 
 /// A shard whose rank is out of range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("shard rank {rank} is not below world {world}; ranks count from 0")]
-pub struct ShardFault {
-    /// Rank found in the document.
-    pub rank: u32,
-    /// Number of processes that share the source.
-    pub world: NonZeroU32,
-}
+#[error("shard rank {} is not below world {}; ranks count from 0", .0.rank, .0.world)]
+pub struct ShardFault(pub Shard);
 
 /// Order and range in which the entries of a source are visited; the same for every kind of source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,11 +163,7 @@ impl TraversalSettings {
 impl Shard {
     /// Checks that `rank` is below `world`.
     pub fn check(&self) -> Result<(), ShardFault> {
-        if self.rank < self.world.get() {
-            Ok(())
-        } else {
-            Err(ShardFault { rank: self.rank, world: self.world })
-        }
+        if self.rank < self.world.get() { Ok(()) } else { Err(ShardFault(*self)) }
     }
 
     /// Number of the `entries` entries of a source that this rank visits.
