@@ -203,14 +203,3 @@ impl Answer {
         }
     }
 }
-
-impl From<VerdictKind> for Answer {
-    fn from(kind: VerdictKind) -> Self {
-        match kind {
-            VerdictKind::Consumer => Self::No,
-            VerdictKind::NothingWaits => Self::NothingWaits,
-            VerdictKind::TooLittle => Self::Unknown,
-            _ => Self::Yes,
-        }
-    }
-}

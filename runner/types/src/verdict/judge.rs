@@ -296,7 +296,10 @@ impl<'a> Look<'a> {
     pub(super) fn answer(&self, kind: VerdictKind) -> Answer {
         match kind {
             VerdictKind::Variance if !self.shape.discards && self.consumer_wait() < Some(0.5) => Answer::No,
-            other => Answer::from(other),
+            VerdictKind::Consumer => Answer::No,
+            VerdictKind::NothingWaits => Answer::NothingWaits,
+            VerdictKind::TooLittle => Answer::Unknown,
+            _ => Answer::Yes,
         }
     }
 
