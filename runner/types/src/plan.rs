@@ -27,7 +27,6 @@ use crate::traversal::TraversalSettings;
 
 pub use self::check::{Draft, LEAST_SAMPLE_BYTES};
 pub use self::faults::Faults;
-pub(crate) use self::fields::Missing;
 pub use self::fields::{BYTES_FIELD, Fields, LABEL_FIELD};
 pub use self::flow::{Epoch, Flow, Unit};
 pub use self::known::{Known, ModuleFacts, StoreFacts};

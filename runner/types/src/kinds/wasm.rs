@@ -10,8 +10,8 @@ use super::settings::{Settings, tasked_stage};
 use crate::amount::{self, count};
 use crate::defaults::is_default;
 use crate::fault::{FaultKind, MAX_FAULTS, Pointer, SpecFault, listed};
-use crate::manifest::Mode;
-use crate::plan::{Faults, Fields, Flow, Known, Missing, ModuleFacts, Unit};
+use crate::manifest::{Mode, WantedField};
+use crate::plan::{Faults, Fields, Flow, Known, ModuleFacts, Unit};
 use crate::spec::{DeadlineMs, MemoryMib, ModuleRef, Name, ObjectKey, OutputMib, STD_PREFIX};
 use crate::text::shown;
 
@@ -128,7 +128,7 @@ impl Written for Wasm {
     fn fields(&self, faults: &mut Faults<'_>, place: &Pointer, before: Fields) -> Fields {
         let Some(facts) = faults.known.modules.get(self.module.as_str()) else { return Fields::UNKNOWN };
         let room = MAX_FAULTS.saturating_sub(faults.found.len());
-        for Missing { field, param, hint } in before.missing(&facts.manifest, &self.params, room) {
+        for (WantedField { field, param, .. }, hint) in before.missing(&facts.manifest, &self.params, room) {
             let named = param.filter(|param| self.params.contains_key(param));
             let place = named.map_or_else(|| place.clone(), |param| place.key("params").key(&param));
             let found =

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use crate::fault::{listed, suggestion};
-use crate::manifest::{MAX_NAMED_FIELDS, Manifest, Mode, NamedFields};
+use crate::manifest::{MAX_NAMED_FIELDS, Manifest, Mode, NamedFields, WantedField};
 use crate::spec::{MixPart, Name};
 
 /// Name of the field that `fetch` reads objects into.
@@ -32,15 +32,6 @@ enum Presence {
     /// Absent; contains the name of the module that removed the field, if a module did.
     Absent(Option<String>),
     Unknown,
-}
-
-/// A field that a module wants and that is absent.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Missing {
-    pub(crate) field: String,
-    /// Name of the param that contains the field's name, if the manifest refers to a param.
-    pub(crate) param: Option<String>,
-    pub(crate) hint: String,
 }
 
 impl Fields {
@@ -135,19 +126,19 @@ impl Fields {
         matches!(self.named.get(name).unwrap_or(&self.others), Presence::Absent(_))
     }
 
-    /// Fields that a module wants and that are absent; at most `most` fields.
+    /// Fields that a module wants and that are absent, each with a hint; at most `most` fields.
     pub(crate) fn missing(
         &self,
         manifest: &Manifest,
         params: &Map<String, Value>,
         most: usize,
-    ) -> Vec<Missing> {
+    ) -> Vec<(WantedField, String)> {
         let wants = manifest.fields(params).wants.unwrap_or_default();
         let absent = wants.into_iter().filter(|want| !want.is_optional).filter_map(|want| {
             let Presence::Absent(remover) = self.named.get(&want.field).unwrap_or(&self.others) else {
                 return None;
             };
-            let near = suggestion(&want.field, self.present());
+            let near = self.near(&want.field);
             let hint = match (near.trim_end(), remover) {
                 (near, _) if !near.is_empty() => near.to_owned(),
                 (_, Some(module)) => format!("`{module}` before it removes the field"),
@@ -155,7 +146,7 @@ impl Fields {
                 _ => "put a stage before it that makes the field, or read it with the source `records`"
                     .to_owned(),
             };
-            Some(Missing { field: want.field, param: want.param, hint })
+            Some((want, hint))
         });
         absent.take(most).collect()
     }
@@ -215,7 +206,7 @@ mod tests {
 
     fn missing(fields: &Fields, wanting: Value) -> Vec<(String, String)> {
         let missing = fields.missing(&manifest(wanting), &Map::new(), 9);
-        missing.into_iter().map(|missing| (missing.field, missing.hint)).collect()
+        missing.into_iter().map(|(want, hint)| (want.field, hint)).collect()
     }
 
     #[test]
@@ -286,7 +277,7 @@ mod tests {
         let module = manifest(json!({ "wants": ["$input"], "makes": ["$output"], "params": schema }));
         let missing = |params: Value| {
             let missing = Fields::NONE.missing(&module, params.as_object().unwrap(), 9);
-            missing.into_iter().map(|missing| (missing.field, missing.param)).collect::<Vec<_>>()
+            missing.into_iter().map(|(want, _)| (want.field, want.param)).collect::<Vec<_>>()
         };
         let by_param = |field: &str| vec![(field.to_owned(), Some("input".to_owned()))];
         assert_eq!(missing(json!({})), by_param("text"));
