@@ -79,11 +79,11 @@ pub trait SourceRules: Shared {
         }
         let settings = self.settings();
         if let Some(unnumbered) = self.unnumbered().filter(|_| settings.shuffle) {
-            let Unnumbered { objects, option, named } = unnumbered;
             let hint = format!(
-                "make one with `penstock index create {option}`, and set `index` instead of the {named}"
+                "make one with `penstock index create {}`, and set `index` instead of the {objects}",
+                unnumbered.option
             );
-            let found = format!("{objects} without an index are read in their order");
+            let found = format!("{} without an index are read in their order", unnumbered.objects);
             faults.fault(place.key("shuffle"), found, hint);
         }
         if settings.window.is_some() && !settings.shuffle {
@@ -123,6 +123,4 @@ pub struct Unnumbered {
     pub objects: &'static str,
     /// Option of `penstock index create` by which they get an index.
     pub option: &'static str,
-    /// Short name of the objects.
-    pub named: &'static str,
 }

@@ -153,16 +153,6 @@ pub enum By<'a> {
     Index(&'a ObjectKey),
 }
 
-impl<'a> By<'a> {
-    /// Beginning of the keys; empty if they are named otherwise.
-    pub(super) fn prefix(self) -> &'a str {
-        match self {
-            Self::Prefix(prefix, _) => prefix,
-            Self::Key(_) | Self::Shards(_) | Self::Index(_) => "",
-        }
-    }
-}
-
 impl<'a> Place<'a> {
     pub(super) fn new(store: &'a Name, by: impl IntoIterator<Item = Option<By<'a>>>) -> Self {
         Self { store, by: by.into_iter().flatten().collect() }

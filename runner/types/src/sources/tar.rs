@@ -37,7 +37,7 @@ impl SourceRules for TarSource {
     }
 
     fn unnumbered(&self) -> Option<Unnumbered> {
-        self.index.is_none().then_some(Unnumbered { objects: "tar shards", option: "--tar", named: "shards" })
+        self.index.is_none().then_some(Unnumbered { objects: "tar shards", option: "--tar" })
     }
 
     /// A sample may lack any of its files.
@@ -50,10 +50,11 @@ impl SourceRules for TarSource {
     }
 
     fn in_words(&self) -> String {
-        let shards = match self.place().and_then(|place| place.by.into_iter().next()) {
-            Some(By::Index(index)) => format!("the shards of the index `{}`", index.as_str()),
-            Some(By::Shards(shards)) => format!("the shards `{}`", shards.as_str()),
-            by => format!("the tar shards that start with `{}`", shown(by.map_or("", By::prefix))),
+        let prefix = shown(self.prefix.as_deref().unwrap_or_default());
+        let shards = match (&self.index, &self.shards) {
+            (Some(index), _) => format!("the shards of the index `{index}`"),
+            (None, Some(shards)) => format!("the shards `{shards}`"),
+            (None, None) => format!("the tar shards that start with `{prefix}`"),
         };
         let order = self.order_in_words("shards");
         format!("one sample for each key in {shards} of the store `{}`{order}", self.store)

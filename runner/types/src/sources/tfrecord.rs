@@ -68,11 +68,7 @@ impl SourceRules for TfrecordSource {
     }
 
     fn unnumbered(&self) -> Option<Unnumbered> {
-        self.index.is_none().then_some(Unnumbered {
-            objects: "TFRecord files",
-            option: "--tfrecord",
-            named: "files",
-        })
+        self.index.is_none().then_some(Unnumbered { objects: "TFRecord files", option: "--tfrecord" })
     }
 
     /// A record may lack any feature.
@@ -113,10 +109,11 @@ impl SourceRules for TfrecordSource {
     }
 
     fn in_words(&self) -> String {
-        let files = match self.place().and_then(|place| place.by.into_iter().next()) {
-            Some(By::Index(index)) => format!("the files of the index `{}`", index.as_str()),
-            Some(By::Shards(shards)) => format!("the files `{}`", shown(shards.as_str())),
-            by => format!("the TFRecord files that start with `{}`", shown(by.map_or("", By::prefix))),
+        let prefix = shown(self.prefix.as_deref().unwrap_or_default());
+        let files = match (&self.index, &self.shards) {
+            (Some(index), _) => format!("the files of the index `{index}`"),
+            (None, Some(shards)) => format!("the files `{}`", shown(shards.as_str())),
+            (None, None) => format!("the TFRecord files that start with `{prefix}`"),
         };
         let order = self.order_in_words("files");
         format!("one sample for each record in {files} of the store `{}`{order}", self.store)
