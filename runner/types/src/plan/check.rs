@@ -152,7 +152,12 @@ impl Check<'_> {
         in_route: Option<bool>,
         Way { flow, fields, giver }: Way,
     ) -> Way {
-        let mut planned = self.stage(stage, id, place);
+        let written = stage.written();
+        let settings = written.settings();
+        let usual_name = written.usual_name(&self.faults.known).unwrap_or(stage.kind());
+        let id = id(settings.name.map_or(usual_name, Name::as_str));
+        let kind = stage.plan(&mut self.faults, place);
+        let mut planned = StagePlan::new(id, place, kind, &settings, written.fails());
         if in_route == Some(true) {
             planned.order = Order::Input;
         }
@@ -165,17 +170,9 @@ impl Check<'_> {
             None => self.flow(stage, &giver, place, &planned.kind, flow),
         };
         planned.flow = flow.0;
-        let fields = stage.written().fields(&mut self.faults, place, fields);
+        let fields = written.fields(&mut self.faults, place, fields);
         self.planned.push(planned);
         Way { flow, fields, giver: format!("`{}` before it", stage.kind()) }
-    }
-
-    fn stage(&mut self, stage: &Stage, id: &dyn Fn(&str) -> StageId, place: &Pointer) -> StagePlan {
-        let written = stage.written();
-        let settings = written.settings();
-        let usual_name = written.usual_name(&self.faults.known).unwrap_or(stage.kind());
-        let id = id(settings.name.map_or(usual_name, Name::as_str));
-        StagePlan::new(id, place, stage.plan(&mut self.faults, place), &settings, written.fails())
     }
 
     fn source(&mut self, spec: &Spec) -> SourcePlan {
