@@ -217,8 +217,7 @@ impl Buffered {
             let row = Row::empty(number, pulse.t0.nanos(), stages, queues);
             Row { spreads: vec![Spread::NONE; spreads], times: Some(RowTimes::default()), ..row }
         });
-        open.add(pulse.t1.nanos(), &pulse.stages, &pulse.queues);
-        open.add_books(&pulse.books);
+        open.add(pulse.t1.nanos(), &pulse.stages, &pulse.queues, &pulse.books);
         completed
     }
 

@@ -122,8 +122,8 @@ impl Row {
         }
     }
 
-    /// Adds the sums of the following interval.
-    pub fn add(&mut self, t1: u64, stages: &[TaskSums], queues: &[QueueSums]) {
+    /// Adds the sums and the sample counts of the following interval.
+    pub fn add(&mut self, t1: u64, stages: &[TaskSums], queues: &[QueueSums], books: &[BookRow]) {
         self.t1 = t1;
         for (row, sums) in self.stages.iter_mut().zip(stages) {
             row.merge(&sums.row);
@@ -131,10 +131,10 @@ impl Row {
         for (row, sums) in self.queues.iter_mut().zip(queues) {
             row.merge(&sums.row);
         }
+        self.add_books(books);
     }
 
-    /// Adds the sample counts of the following interval.
-    pub fn add_books(&mut self, books: &[BookRow]) {
+    fn add_books(&mut self, books: &[BookRow]) {
         self.books.resize(books.len().max(self.books.len()), BookRow::default());
         for (row, book) in self.books.iter_mut().zip(books) {
             row.merge(book);

@@ -71,16 +71,14 @@ impl Diagnosis {
     ) {
         self.is_over = is_over;
         if !self.is_warm {
-            self.warm_up.add(t1, stages, queues);
-            self.warm_up.add_books(books);
+            self.warm_up.add(t1, stages, queues, books);
             self.is_warm = self.warm_up.queues.last().is_some_and(|sink| sink.gets > 0);
             for row in [&mut self.warm, &mut self.open] {
                 (row.t0, row.t1) = (t1, t1);
             }
         } else {
             for row in [&mut self.warm, &mut self.open] {
-                row.add(t1, stages, queues);
-                row.add_books(books);
+                row.add(t1, stages, queues, books);
             }
             let items = self.open.queues.last().map_or(0, |sink| sink.gets);
             let failed: u64 = self.open.stages.iter().map(|stage| stage.failed_samples).sum();
