@@ -187,13 +187,6 @@ impl QueueSums {
         }
     }
 
-    /// Adds the sums of an adjacent interval of the same queue.
-    pub fn merge(&mut self, other: &Self) {
-        self.row.merge(&other.row);
-        self.put_times.merge(&other.put_times);
-        self.get_times.merge(&other.get_times);
-    }
-
     /// Computes the figures for users.
     pub fn figures(&self, capacity: usize) -> QueueFigures {
         QueueFigures {
@@ -386,7 +379,10 @@ mod tests {
             meter.on_put(at(step * 4 + 1), None);
             meter.on_take(at(step * 4 + 2), 0);
             let now = sums(&meter, at(step * 4 + 3));
-            added.merge(&now.since(&last));
+            let interval = now.since(&last);
+            added.row.merge(&interval.row);
+            added.put_times.merge(&interval.put_times);
+            added.get_times.merge(&interval.get_times);
             last = now;
         }
         assert_eq!(added.figures(2), last.figures(2));

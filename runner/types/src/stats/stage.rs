@@ -213,12 +213,6 @@ impl TaskSums {
         Self { row: self.row.since(&earlier.row), op_times: self.op_times.since(&earlier.op_times) }
     }
 
-    /// Adds the sums of an adjacent interval of the same stage.
-    pub fn merge(&mut self, other: &Self) {
-        self.row.merge(&other.row);
-        self.op_times.merge(&other.op_times);
-    }
-
     /// Computes the figures for users.
     pub fn figures(&self) -> TaskFigures {
         TaskFigures {
