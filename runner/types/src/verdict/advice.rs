@@ -64,16 +64,13 @@ impl fmt::Display for Advice {
 pub(super) fn advice(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -> Vec<Advice> {
     match kind {
         VerdictKind::Consumer => {
-            let stop = rate(
-                match look.has_failures() {
-                    true => {
-                        "Only a faster consumer would raise the rate. Fix the failed samples: the messages name them."
-                    }
-                    false => "Only a faster consumer would make the run faster: no change is needed.",
-                },
-                Vec::new(),
-            );
-            std::iter::once(stop).chain(savings(look)).collect()
+            let stop = match look.has_failures() {
+                true => {
+                    "Only a faster consumer would raise the rate. Fix the failed samples: the messages name them."
+                }
+                false => "Only a faster consumer would make the run faster: no change is needed.",
+            };
+            std::iter::once(rate(stop)).chain(savings(look)).collect()
         }
         VerdictKind::Variance => deeper(look, limit).into_iter().chain(savings(look)).collect(),
         VerdictKind::Stage | VerdictKind::Storage => {
@@ -93,14 +90,14 @@ pub(super) fn advice(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -
         VerdictKind::Source => vec![source(look)],
         VerdictKind::Failures => vec![rate(
             "Fix the failures: the messages name the samples, and `penstock replay` retries dead letters.",
-            Vec::new(),
         )],
         VerdictKind::NothingWaits | VerdictKind::TooLittle => Vec::new(),
     }
 }
 
-fn rate(text: impl Into<String>, set: Vec<Setting>) -> Advice {
-    Advice { goal: Goal::Rate, text: text.into(), set }
+/// Advice for a higher rate without settings.
+fn rate(text: impl Into<String>) -> Advice {
+    Advice { goal: Goal::Rate, text: text.into(), set: Vec::new() }
 }
 
 fn setting(pointer: Pointer, value: impl Into<Value>) -> Setting {
@@ -134,7 +131,7 @@ fn is_on_thread(look: &Look<'_>, limit: Option<Limit>) -> bool {
 
 /// States which resource leaves no room for more work.
 fn full(look: &Look<'_>) -> Option<Advice> {
-    look.full().map(|text| rate(text, Vec::new()))
+    look.full().map(rate)
 }
 
 /// Suggests more slots for the limit and for every stage that could not sustain the wanted rate, and the threads these slots need;
@@ -182,7 +179,7 @@ fn wider(look: &Look<'_>, limit: Option<Limit>) -> Option<Advice> {
         text.push_str(&format!(" and `threads` from {} to {threads}", look.shape.threads));
         set.push(setting(Pointer::ROOT.key("threads"), threads));
     }
-    Some(rate(format!("{text}, {}.", wanted_in_words(look, more)), set))
+    Some(Advice { set, ..rate(format!("{text}, {}.", wanted_in_words(look, more))) })
 }
 
 /// Suggests more permits of the store that a stage waits for. The number of permits is set in the configuration, not in the
@@ -197,10 +194,7 @@ fn permits(look: &Look<'_>, limit: Option<Limit>) -> Option<Advice> {
     };
     let raise = raise.map(|reads| format!("Raise {reads}, or let fewer"));
     let raise = raise.unwrap_or_else(|| "Let fewer".to_owned());
-    Some(rate(
-        format!("{raise} runs read from the store at a time, {}.", wanted_in_words(look, more)),
-        Vec::new(),
-    ))
+    Some(rate(format!("{raise} runs read from the store at a time, {}.", wanted_in_words(look, more))))
 }
 
 /// Text of the setting that raises the permits of the stage's store to `wanted`; `None` if the store has that many already or
@@ -232,7 +226,7 @@ fn threads(look: &Look<'_>, limit: Option<Limit>) -> Vec<Advice> {
             look.shape.threads,
             wanted_in_words(look, more)
         );
-        rate(text, vec![setting(Pointer::ROOT.key("threads"), threads)])
+        Advice { set: vec![setting(Pointer::ROOT.key("threads"), threads)], ..rate(text) }
     });
     full.into_iter().chain(wider).chain(faster(look, VerdictKind::Stage, limit)).collect()
 }
@@ -243,7 +237,7 @@ fn completion_order(stage: &StageTraits, slots: &SlotUse) -> Option<Advice> {
     (stage.order == Order::Input && waits >= 0.1).then(|| {
         let text =
             format!("Let `{}` pass results on as they complete, if the order does not matter.", stage.id);
-        rate(text, vec![setting(stage.place.key("order"), json!(Order::Completion))])
+        Advice { set: vec![setting(stage.place.key("order"), json!(Order::Completion))], ..rate(text) }
     })
 }
 
@@ -258,16 +252,13 @@ fn faster(look: &Look<'_>, kind: VerdictKind, limit: Option<Limit>) -> Option<Ad
         VerdictKind::Storage => "Read from faster storage, or less of it",
         _ => "Make the op faster",
     };
-    Some(rate(
-        format!(
-            "{what}: a task of `{}` takes {} and would have to take {}, {}.",
-            stage.id,
-            duration(time),
-            duration(time / needed),
-            wanted_in_words(look, more)
-        ),
-        Vec::new(),
-    ))
+    Some(rate(format!(
+        "{what}: a task of `{}` takes {} and would have to take {}, {}.",
+        stage.id,
+        duration(time),
+        duration(time / needed),
+        wanted_in_words(look, more)
+    )))
 }
 
 fn source(look: &Look<'_>) -> Advice {
@@ -277,7 +268,7 @@ fn source(look: &Look<'_>) -> Advice {
         ),
         None => "Produce samples faster: no setting of the document achieves this.".to_owned(),
     };
-    rate(text, Vec::new())
+    rate(text)
 }
 
 /// Suggests deeper queues for bursts: the queue behind the stage that causes them, and the one in front of the consumer.
@@ -290,10 +281,9 @@ fn deeper(look: &Look<'_>, limit: Option<Limit>) -> Option<Advice> {
         "Enlarge two queues to absorb bursts: the one behind `{}` from {} to {own} items, the sink's from {} to {sink}.",
         stage.id, stage.queue, look.shape.sink_queue
     );
-    Some(rate(
-        text,
-        vec![setting(stage.place.key("queue"), own), setting(Pointer::ROOT.key("sink").key("queue"), sink)],
-    ))
+    let set =
+        vec![setting(stage.place.key("queue"), own), setting(Pointer::ROOT.key("sink").key("queue"), sink)];
+    Some(Advice { set, ..rate(text) })
 }
 
 /// Suggests removing slots and threads that the rate does not need.
