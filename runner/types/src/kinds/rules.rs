@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::settings::Settings;
 use crate::fault::Pointer;
-use crate::plan::Faults;
-use crate::plan::{Fields, Flow, Known, Unit};
+use crate::plan::{Faults, Fields, Flow, Known, Unit};
 use crate::spec::Name;
 
 /// Rules of a planned stage. They are asked when a document is checked, predicted or explained, never per item.

@@ -74,10 +74,7 @@ impl Plan {
             None => "a worker thread for each core".to_owned(),
         };
         let mib = count(self.buffer_bytes >> 20);
-        let failures = self
-            .max_failures
-            .map(|limit| format!(", fails after {}", limit.in_words("samples")))
-            .unwrap_or_default();
+        let failures = limit_in_words(self.max_failures, "samples");
         format!("{}: seed {}, {threads}, {mib} MiB between stages{failures}", self.name, self.seed)
     }
 }
@@ -159,11 +156,7 @@ impl StagePlan {
             OnError::DeadLetter => format!("keeps {samples} as dead letters"),
             OnError::Fail => format!("fails with the first {sample}"),
         };
-        let limit = self
-            .max_failures
-            .map(|limit| format!(", fails after {}", limit.in_words("tasks")))
-            .unwrap_or_default();
-        format!("{failed}{limit}")
+        failed + &limit_in_words(self.max_failures, "tasks")
     }
 }
 
@@ -181,6 +174,10 @@ impl FailureLimit {
             ),
         }
     }
+}
+
+fn limit_in_words(limit: Option<FailureLimit>, of: &str) -> String {
+    limit.map(|limit| format!(", fails after {}", limit.in_words(of))).unwrap_or_default()
 }
 
 /// Describes the queue and its items.

@@ -10,7 +10,7 @@ use super::settings::{By, Place, source};
 use crate::fault::Pointer;
 use crate::plan::{Faults, Fields, LABEL_FIELD};
 use crate::spec::{Name, Suffix};
-use crate::text::{MAX_SHOWN_KEY, printable, shown};
+use crate::text::shown;
 
 source! {
     /// Produces one sample for every key of a store, sorted by bytes.
@@ -125,12 +125,12 @@ impl ListSource {
         let mut seen = BTreeSet::new();
         for (index, class) in classes.iter().enumerate() {
             let place = place.index(index);
-            let shown = printable(class, MAX_SHOWN_KEY);
+            let name = shown(class);
             if class.is_empty() || class.contains('/') {
-                let found = format!("`{shown}` is not the name of a folder");
+                let found = format!("`{name}` is not the name of a folder");
                 faults.fault(place, found, "a class is one folder directly below that of `prefix`");
             } else if !seen.insert(class) {
-                faults.fault(place, format!("found the class `{shown}` twice"), "remove one of them");
+                faults.fault(place, format!("found the class `{name}` twice"), "remove one of them");
             }
         }
     }

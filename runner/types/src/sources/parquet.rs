@@ -10,7 +10,7 @@ use crate::amount::plural;
 use crate::fault::Pointer;
 use crate::plan::{Faults, Fields};
 use crate::spec::{Name, ObjectKey, Suffix};
-use crate::text::{MAX_SHOWN_KEY, printable, shown};
+use crate::text::shown;
 
 source! {
     /// Produces one sample for each row of Parquet files; each column is a field.
@@ -118,7 +118,7 @@ impl SourceRules for ParquetSource {
         for (at, name) in self.columns.iter().enumerate() {
             let is_field = self.fields.keys().any(|field| field.as_str() == name);
             if is_field || self.columns[..at].contains(name) {
-                let found = format!("there is another field `{}`", printable(name, MAX_SHOWN_KEY));
+                let found = format!("there is another field `{}`", shown(name));
                 faults.fault(place.key("columns").index(at), found, "remove one of them");
             }
         }

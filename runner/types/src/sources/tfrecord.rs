@@ -8,7 +8,7 @@ use super::settings::{By, Place, source};
 use crate::fault::Pointer;
 use crate::plan::{BYTES_FIELD, Faults, Fields};
 use crate::spec::{Name, ObjectKey, Suffix};
-use crate::text::{MAX_SHOWN_KEY, printable, shown};
+use crate::text::shown;
 
 source! {
     /// Produces one sample for each record in TFRecord files. Checksums are verified on every read.
@@ -100,7 +100,7 @@ impl SourceRules for TfrecordSource {
                 let is_other = |other: &str| (other, *way) != ("texts", "lists");
                 let mut others = ways[..number].iter().filter(|(other, _)| is_other(other));
                 if let Some((other, _)) = others.find(|(_, names)| names.contains(name)) {
-                    let name = printable(name, MAX_SHOWN_KEY);
+                    let name = shown(name);
                     let found = format!("`{other}` names the feature `{name}`, too");
                     faults.fault(place.key(way).index(at), found, "remove one of them");
                 }

@@ -7,9 +7,8 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_json::{Map, Value};
 
 use super::json_size::JsonSize;
-use crate::fault::MAX_FAULTS;
-use crate::fault::{Pointer, SpecFault};
-use crate::text::{MAX_SHOWN_KEY, printable};
+use crate::fault::{MAX_FAULTS, Pointer, SpecFault};
+use crate::text::shown;
 
 /// Size of the largest document, in bytes.
 pub const MAX_DOCUMENT_BYTES: usize = 4 << 20;
@@ -162,7 +161,7 @@ impl<'de> Visitor<'de> for Strict<'_> {
             let value = access.next_value_seed(self.within(Place::Key(&self.place, &key))?)?;
             if members.contains_key(&key) {
                 let mut faults = self.faults.borrow_mut();
-                let name = printable(&key, MAX_SHOWN_KEY);
+                let name = shown(&key);
                 let fault = SpecFault::new(
                     self.place.pointer().key(&key),
                     format!("`{name}` is written twice, keep one of them"),

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::bounds::ModuleRef;
 use crate::data_set::is_exact;
 use crate::sources::ColumnType;
+use crate::text::{printable, shown};
 
 /// Handling of samples that lack a field of their data set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -66,7 +67,7 @@ impl Display for FillValue {
             Self::Bool(is_true) => write!(out, "{is_true}"),
             Self::Int(number) => write!(out, "{number}"),
             Self::Real(number) => write!(out, "{number}"),
-            Self::Text(text) => write!(out, "the text `{}`", crate::text::printable(text, 40)),
+            Self::Text(text) => write!(out, "the text `{}`", printable(text, 40)),
             Self::List(numbers) => write!(out, "a list of {} numbers", numbers.len()),
         }
     }
@@ -157,8 +158,7 @@ impl Suffix {
 /// Endings in messages.
 impl Display for Suffix {
     fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
-        let shown =
-            |suffix: &String| format!("`{}`", crate::text::printable(suffix, crate::text::MAX_SHOWN_KEY));
+        let shown = |suffix: &String| format!("`{}`", shown(suffix));
         match self {
             Self::One(suffix) => out.write_str(&shown(suffix)),
             Self::Several(several) => {

@@ -1,8 +1,7 @@
 //! Sentences and evidence of a verdict.
 
 use super::judge::{Limit, Look};
-use super::shape::SAMPLES;
-use super::shape::StageTraits;
+use super::shape::{SAMPLES, StageTraits};
 use super::slots::SlotUse;
 use super::{Answer, VerdictKind};
 use crate::amount::{count, duration, percent, plural, rate};
