@@ -100,23 +100,18 @@ pub fn schema() -> Value {
 
 /// The last stage: moves finished items into the queue that the consumer drains.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct Sink {
     /// Items the sink queue may hold.
-    #[serde(default = "default_sink_queue")]
     pub queue: Capacity,
 }
 
 impl Default for Sink {
     fn default() -> Self {
-        Self { queue: default_sink_queue() }
+        Self { queue: Capacity::new(3).expect("3 is within bounds") }
     }
 }
 
 fn default_name() -> Name {
     Name::new("pipeline").expect("`pipeline` is a name")
-}
-
-fn default_sink_queue() -> Capacity {
-    Capacity::new(3).expect("3 is within bounds")
 }

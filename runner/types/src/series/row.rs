@@ -116,9 +116,7 @@ impl Row {
             t1: t0,
             stages: vec![TaskRow::default(); stages],
             queues: vec![QueueRow::default(); queues],
-            books: Vec::new(),
-            spreads: Vec::new(),
-            times: None,
+            ..Self::default()
         }
     }
 

@@ -91,15 +91,8 @@ impl TaskFigures {
 
     /// Adds the figures that earlier versions did not store.
     pub(crate) fn completed(mut self) -> Self {
-        let times = [
-            self.idle_s,
-            self.thread_wait_s,
-            self.permit_wait_s,
-            self.busy_s,
-            self.order_wait_s,
-            self.blocked_s,
-        ];
-        self.shares = SlotShares::of(times);
+        let Self { idle_s, thread_wait_s, permit_wait_s, busy_s, order_wait_s, blocked_s, .. } = self;
+        self.shares = SlotShares::of([idle_s, thread_wait_s, permit_wait_s, busy_s, order_wait_s, blocked_s]);
         self.tasks_per_s = per_second(self.num_tasks, self.elapsed_s);
         self
     }

@@ -24,7 +24,7 @@ pub(super) const SLOT_STATES: usize = 6;
 
 /// Measures one stage. The caller reports every change of a slot's state and the end of every task; the meter never reads a
 /// clock.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct StageMeter {
     row: TaskRow,
     /// Op times since the last reading.
@@ -87,14 +87,7 @@ impl StageMeter {
     pub fn starting_at(now: Tick, concurrency: usize) -> Self {
         let mut slots = [0; SLOT_STATES];
         slots[Slot::Idle as usize] = u32::try_from(concurrency).unwrap_or(u32::MAX);
-        Self {
-            row: TaskRow::default(),
-            op_times: Histogram::default(),
-            slots,
-            read_at: now,
-            closed: false,
-            off: false,
-        }
+        Self { slots, read_at: now, ..Self::default() }
     }
 
     /// Creates a meter for benchmarks of the cost of measuring. It only counts, which failure limits require.
