@@ -29,9 +29,6 @@ pub struct JsonBounds {
 }
 
 impl JsonBounds {
-    /// Bounds of a pipeline document.
-    pub const DOCUMENT: Self = Self::of_bytes(MAX_DOCUMENT_BYTES);
-
     /// Creates bounds of `bytes` bytes, with the maximum number of names and values of a pipeline document.
     pub const fn of_bytes(bytes: usize) -> Self {
         Self { bytes, nodes: MAX_DOCUMENT_NODES }
@@ -41,7 +38,7 @@ impl JsonBounds {
 /// Reads JSON. Unlike serde_json alone, it rejects an object that has a member twice: one of the two values would be lost
 /// silently.
 pub fn parse(bytes: &[u8]) -> Result<Value, Vec<SpecFault>> {
-    parse_within(bytes, JsonBounds::DOCUMENT)
+    parse_within(bytes, JsonBounds::of_bytes(MAX_DOCUMENT_BYTES))
 }
 
 /// Reads JSON that is no pipeline document, within other bounds.

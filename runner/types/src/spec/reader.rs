@@ -9,7 +9,7 @@ use serde::de::{
     VariantAccess, Visitor,
 };
 use serde::forward_to_deserialize_any;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::fault::{Pointer, listed, suggestion};
 
@@ -211,7 +211,7 @@ impl<'de> Deserializer<'de> for Node<'de> {
     ) -> Result<V::Value, Misread> {
         match self.0 {
             Value::String(tag) => visitor.visit_enum(Tagged { tag, content: None }),
-            Value::Object(members) => match single(members) {
+            Value::Object(members) => match members.iter().next().filter(|_| members.len() == 1) {
                 Some((tag, content)) => visitor.visit_enum(Tagged { tag, content: Some(content) }),
                 None => Err(Misread::custom(format_args!(
                     "found an object with {} members, expected one that names its kind: {}",
@@ -231,11 +231,6 @@ impl<'de> Deserializer<'de> for Node<'de> {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq
         tuple tuple_struct map identifier ignored_any
     }
-}
-
-fn single(members: &Map<String, Value>) -> Option<(&String, &Value)> {
-    let mut iter = members.iter();
-    iter.next().filter(|_| iter.next().is_none())
 }
 
 struct Elements<'de> {
