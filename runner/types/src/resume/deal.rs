@@ -42,9 +42,8 @@ pub struct EpochShare {
 /// Visits of an epoch of a source whose number of entries is known.
 #[derive(Clone, Debug)]
 pub(crate) struct Visits {
-    places: Arc<Places>,
-    shard: Shard,
-    numbers: Arc<Places>,
+    /// Positions without those that the source does not have.
+    share: EpochShare,
     /// Number of visits.
     pub(crate) len: u64,
 }
@@ -125,7 +124,7 @@ impl EpochShare {
 
     /// True if the positions are visited in ascending order.
     pub fn is_ascending(&self) -> bool {
-        self.places.is_ascending()
+        self.places.is_ascending
     }
 
     /// True if the rank may visit this position. Only for positions that are visited in ascending order.
@@ -142,16 +141,16 @@ impl EpochShare {
         let dealt = self.ended.unwrap_or_else(|| self.shard.share_of(entries));
         let most = Shard { uneven: Uneven::Keep, ..self.shard }.share_of(entries);
         let len = self.numbers.len(dealt.min(most));
-        Visits { places, shard: self.shard, numbers: self.numbers.clone(), len }
+        Visits { share: Self { places, ..self.clone() }, len }
     }
 }
 
 impl Visits {
     /// Position of a visit.
     pub(crate) fn at(&self, visit: u64) -> u64 {
-        let world = u64::from(self.shard.world.get());
-        let place = self.numbers.at(visit).saturating_mul(world).saturating_add(self.shard.rank.into());
-        self.places.at(place)
+        let EpochShare { places, shard, numbers, .. } = &self.share;
+        let world = u64::from(shard.world.get());
+        places.at(numbers.at(visit).saturating_mul(world).saturating_add(shard.rank.into()))
     }
 }
 
@@ -166,7 +165,7 @@ impl Token {
     pub(super) fn least_entries(&self) -> Result<u64, TokenFault> {
         let (entries, world) = (self.entries(), u64::from(self.world.get()));
         let rests: BTreeMap<u32, Places> =
-            self.rests.iter().map(|(epoch, rest)| (*epoch, Places::below(rest, entries))).collect();
+            self.rests.iter().map(|(epoch, rest)| (*epoch, Places::below(&rest.0, entries))).collect();
         let mut least = 0;
         for (rank, state) in &self.ranks {
             for state in &state.epochs {
@@ -254,7 +253,7 @@ impl Token {
             return Err(TokenFault::Uncounted(epoch));
         }
         let entries = self.entries();
-        let places = Places::below(self.rests.get(&epoch).unwrap_or(&Rest::whole()), entries);
+        let places = Places::below(&self.rests.get(&epoch).unwrap_or(&Rest::whole()).0, entries);
         let top = listed.iter().map(|(_, state)| state.top()).max().unwrap_or(0);
         let place = |rank: u32, number: u64| stepped(rank.into(), world, number);
         let fresh = EpochState::begun(epoch);

@@ -62,7 +62,7 @@ pub(super) struct Places {
     strides: Vec<Stride>,
     /// Place of the first position of each stride.
     starts: Vec<u64>,
-    is_ascending: bool,
+    pub(super) is_ascending: bool,
     /// Position behind those of the strides with an end.
     end: u64,
 }
@@ -95,9 +95,9 @@ impl Places {
         last.map_or((0, 0), |(Stride(first, ..), place)| (*first, *place))
     }
 
-    /// The positions of `rest` below `count`.
-    pub(super) fn below(rest: &Rest, count: u64) -> Self {
-        let mut strides = rest.0.clone();
+    /// The positions of `strides` below `count`.
+    pub(super) fn below(strides: &[Stride], count: u64) -> Self {
+        let mut strides = strides.to_vec();
         strides.iter_mut().for_each(|stride| stride.cut(count));
         Self::new(strides)
     }
@@ -105,16 +105,7 @@ impl Places {
     /// The same without the positions that are not below `count`, if the places of the others depend on these; `None` if they do not.
     pub(super) fn cut(&self, count: u64) -> Option<Self> {
         let is_same = self.is_ascending || self.end <= count;
-        (!is_same).then(|| {
-            let mut strides = self.strides.clone();
-            strides.iter_mut().for_each(|stride| stride.cut(count));
-            Self::new(strides)
-        })
-    }
-
-    /// True if the positions ascend.
-    pub(super) fn is_ascending(&self) -> bool {
-        self.is_ascending
+        (!is_same).then(|| Self::below(&self.strides, count))
     }
 
     /// Number of positions below `count`.
