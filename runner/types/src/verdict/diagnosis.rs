@@ -100,7 +100,7 @@ impl Diagnosis {
             Some(span) if span.kind != VerdictKind::TooLittle => span.to_s = to_s,
             _ => {
                 let kind = VerdictKind::TooLittle;
-                let sentence = words::sentence(&self.look(&self.all(), false), kind, None);
+                let sentence = words::sentence(&self.look(&self.all(), false, &[], None), kind, None);
                 self.spans.pop_back();
                 self.spans.push_back(VerdictSpan { from_s: 0.0, to_s, kind, stage: None, sentence });
             }
@@ -117,11 +117,11 @@ impl Diagnosis {
     /// Verdict of the whole run so far. Excludes the warm-up, which ends with the first item, as soon as the time after it is
     /// sufficient.
     pub fn whole(&self, failures: &[FailureGroup], machine: Option<&MachineFigures>) -> Verdict {
-        let warm = self.verdict(&self.warm, true, failures, machine);
+        let warm = self.look(&self.warm, true, failures, machine).verdict();
         if warm.kind != VerdictKind::TooLittle {
             return warm;
         }
-        self.verdict(&self.all(), false, failures, machine)
+        self.look(&self.all(), false, failures, machine).verdict()
     }
 
     /// Same as [`Self::whole`], with the figures of the sink queue at this moment. The sums end up to an interval earlier, so a run that
@@ -151,24 +151,19 @@ impl Diagnosis {
         self.spans.back()
     }
 
-    fn verdict(
-        &self,
+    fn look<'a>(
+        &'a self,
         row: &Row,
         is_warm: bool,
-        failures: &[FailureGroup],
-        machine: Option<&MachineFigures>,
-    ) -> Verdict {
-        let measured = self.shape.measured(row, (is_warm, self.is_over), failures, machine);
-        Verdict::of(&self.shape, measured)
-    }
-
-    fn look(&self, row: &Row, is_warm: bool) -> Look<'_> {
-        Look::at(&self.shape, self.shape.measured(row, (is_warm, self.is_over), &[], None))
+        failures: &'a [FailureGroup],
+        machine: Option<&'a MachineFigures>,
+    ) -> Look<'a> {
+        Look::at(&self.shape, self.shape.measured(row, (is_warm, self.is_over), failures, machine))
     }
 
     /// Judges the current window and ends it at `t1`, unless it is too little for a verdict.
     fn judge(&mut self, t1: u64) {
-        let found = VerdictSpan::from(self.verdict(&self.open, true, &[], None));
+        let found = VerdictSpan::from(self.look(&self.open, true, &[], None).verdict());
         if found.kind == VerdictKind::TooLittle {
             return;
         }
@@ -199,7 +194,7 @@ impl Diagnosis {
 
     /// True if one window suffices: the current limit has slack, and the new one has none.
     fn is_decisive(&self, window: &Row, standing: &VerdictSpan, next: &VerdictSpan) -> bool {
-        let look = self.look(window, true);
+        let look = self.look(window, true, &[], None);
         let in_use = |span: &VerdictSpan| self.limit(span).map(|limit| look.in_use(limit));
         in_use(standing).is_some_and(|share| share < SLACK) && in_use(next).is_some_and(|share| share >= FULL)
     }
