@@ -79,6 +79,25 @@ pub(crate) fn read_number<'de, N: Number, D: Deserializer<'de>>(
     deserializer.deserialize_any(Within(least, most))
 }
 
+/// Gives a type a schema that stands in place wherever the type is used.
+macro_rules! inline_schema {
+    ($name:ident, $schema:tt) => {
+        impl JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!($schema)
+            }
+        }
+    };
+}
+
 /// Declares number types with their bounds, reading, schema, and default for a missing value.
 macro_rules! bounded {
     ($($(#[$doc:meta])* $name:ident($number:ty): $least:literal to $most:literal $(, else $default:literal)?;)+) => { $(
@@ -116,19 +135,7 @@ macro_rules! bounded {
             }
         })?
 
-        impl JsonSchema for $name {
-            fn inline_schema() -> bool {
-                true
-            }
-
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($name).into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({ "type": <$number>::SCHEMA_TYPE, "minimum": Self::LEAST, "maximum": Self::MOST })
-            }
-        }
+        inline_schema!($name, { "type": <$number>::SCHEMA_TYPE, "minimum": $least, "maximum": $most });
     )+ };
 }
 
@@ -213,19 +220,7 @@ macro_rules! texts {
             }
         }
 
-        impl JsonSchema for $name {
-            fn inline_schema() -> bool {
-                true
-            }
-
-            fn schema_name() -> Cow<'static, str> {
-                stringify!($name).into()
-            }
-
-            fn json_schema(_: &mut SchemaGenerator) -> Schema {
-                json_schema!({ "type": "string", "pattern": $pattern })
-            }
-        }
+        inline_schema!($name, { "type": "string", "pattern": $pattern });
     )+ };
 }
 
