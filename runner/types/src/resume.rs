@@ -351,14 +351,13 @@ impl Token {
         if text.len() as u64 > MAX_TOKEN_BYTES {
             return Err(TokenFault::Malformed(format!("it has more than {MAX_TOKEN_BYTES} bytes")));
         }
-        let malformed = |error: serde_json::Error| TokenFault::Malformed(error.to_string());
-        match serde_json::from_slice(text) {
-            Ok(Version { version: Some(version) }) if version != u64::from(VERSION) => {
-                return Err(TokenFault::Version(u32::try_from(version).unwrap_or(u32::MAX)));
-            }
-            _ => {}
+        if let Ok(Version { version: Some(version) }) = serde_json::from_slice(text)
+            && version != u64::from(VERSION)
+        {
+            return Err(TokenFault::Version(u32::try_from(version).unwrap_or(u32::MAX)));
         }
-        let token: Self = serde_json::from_slice(text).map_err(malformed)?;
+        let token: Self =
+            serde_json::from_slice(text).map_err(|error| TokenFault::Malformed(error.to_string()))?;
         token.check()?;
         Ok(token)
     }

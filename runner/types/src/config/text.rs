@@ -105,10 +105,8 @@ impl fmt::Debug for SecretText {
 
 impl IndexUrl {
     fn new(text: &str) -> Result<Self, String> {
-        let Some(place) = text.strip_prefix("s3://") else {
-            return Err("it does not begin with `s3://`".to_owned());
-        };
-        let Some((bucket, key)) = place.split_once('/') else { return Err("it has no key".to_owned()) };
+        let place = text.strip_prefix("s3://").ok_or("it does not begin with `s3://`")?;
+        let (bucket, key) = place.split_once('/').ok_or("it has no key")?;
         let bucket = BucketName::new(bucket).map_err(|reason| format!("invalid bucket: {reason}"))?;
         let key = ObjectKey::new(key)
             .ok_or("its key is empty, longer than 1024 bytes or has control characters")?;
@@ -150,9 +148,7 @@ fn time_span(text: &str) -> Result<Duration, String> {
 
 fn endpoint(text: &str) -> Result<String, String> {
     let address = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    let Some(address) = address else {
-        return Err("it begins with neither `https://` nor `http://`".to_owned());
-    };
+    let address = address.ok_or("it begins with neither `https://` nor `http://`")?;
     if address.contains('@') {
         return Err("it contains a user or a password; put them into a credentials file".to_owned());
     }

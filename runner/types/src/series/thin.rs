@@ -239,10 +239,8 @@ impl Thinned {
             column.mean.push(mean);
             // The mean of a wider row includes waits of narrow rows without a put or get, so it may lie outside the range of
             // their values.
-            column.min.push(least.map(|least| mean.map_or(least, |mean| mean.min(least))).or(mean));
-            column
-                .max
-                .push(greatest.map(|greatest| mean.map_or(greatest, |mean| mean.max(greatest))).or(mean));
+            column.min.push([mean, least].into_iter().flatten().reduce(f64::min));
+            column.max.push([mean, greatest].into_iter().flatten().reduce(f64::max));
         }
         column
     }

@@ -75,14 +75,12 @@ impl LabelTable {
             let (own, quote) = (self.delimiter.as_ref(), self.quote.as_ref());
             RecordForm::Rows(TableForm::new(delimiter, own, quote, self.encoding))
         };
-        let forms = [
-            (".csv", rows(b',')),
-            (".tsv", rows(b'\t')),
-            (".ndjson", RecordForm::Lines),
-            (".jsonl", RecordForm::Lines),
-        ];
-        let key = self.key.as_str();
-        forms.into_iter().find(|(end, _)| key.ends_with(end)).map(|(_, form)| form)
+        match self.key.as_str().rsplit_once('.')?.1 {
+            "csv" => Some(rows(b',')),
+            "tsv" => Some(rows(b'\t')),
+            "ndjson" | "jsonl" => Some(RecordForm::Lines),
+            _ => None,
+        }
     }
 
     pub(super) fn check(&self, faults: &mut Faults<'_>, place: &Pointer) {

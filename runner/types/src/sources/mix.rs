@@ -78,20 +78,14 @@ impl SourceRules for MixSource {
 impl MixSource {
     /// Checks that the parts name the same classes, since they share one table of them.
     fn check_classes(&self, faults: &mut Faults<'_>, place: &Pointer) {
-        let mut first: Option<(&Name, &Vec<String>)> = None;
-        for (name, part) in &self.sources {
-            let Some(classes) = part.source.rules().classes() else { continue };
-            match first {
-                Some((other, of_other)) if of_other != classes => {
-                    let place = MixPart::place(name, &part.source, place).key("classes");
-                    let found = format!("the sources `{other}` and `{name}` name different classes");
-                    let hint =
-                        "all sources of a mixture share one table of classes: name all of them in each";
-                    faults.fault(place, found, hint);
-                }
-                Some(_) => {}
-                None => first = Some((name, classes)),
-            }
+        let mut named =
+            self.sources.iter().filter_map(|(name, part)| Some((name, part, part.source.rules().classes()?)));
+        let Some((other, _, of_other)) = named.next() else { return };
+        for (name, part, _) in named.filter(|(.., classes)| *classes != of_other) {
+            let place = MixPart::place(name, &part.source, place).key("classes");
+            let found = format!("the sources `{other}` and `{name}` name different classes");
+            let hint = "all sources of a mixture share one table of classes: name all of them in each";
+            faults.fault(place, found, hint);
         }
     }
 }

@@ -120,12 +120,8 @@ impl Histogram {
     /// Durations recorded since `earlier`, an earlier reading of this histogram. The longest of these durations is accurate only
     /// to its bucket.
     pub fn since(&self, earlier: &Self) -> Self {
-        let counts: Vec<u64> = self
-            .counts
-            .iter()
-            .enumerate()
-            .map(|(bucket, count)| count - earlier.counts.get(bucket).copied().unwrap_or(0))
-            .collect();
+        let before = earlier.counts.iter().chain(std::iter::repeat(&0));
+        let counts: Vec<u64> = self.counts.iter().zip(before).map(|(count, before)| count - before).collect();
         let longest = match counts.iter().rposition(|count| *count > 0) {
             Some(last) if self.longest > earlier.longest && Self::bucket_of(self.longest) == last => {
                 self.longest

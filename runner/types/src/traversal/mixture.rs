@@ -124,7 +124,10 @@ struct Blocks {
 impl Mixture {
     /// The order for these sources, which is the same in every epoch: what differs is the order within the sources.
     pub fn new(parts: &[Part], pick: Pick, stop: Stop, seed: u64) -> Result<Self, MixtureFault> {
-        check(parts)?;
+        check_weights(&parts.iter().map(|part| part.weight).collect::<Vec<_>>())?;
+        if let Some(part) = parts.iter().position(|part| part.len == 0 && part.weight > 0) {
+            return Err(MixtureFault::Empty { part });
+        }
         let mut mixture = Self { parts: parts.to_vec(), stop, phases: Vec::new(), len: 0 };
         let mut drawn = vec![0; parts.len()];
         loop {
@@ -189,14 +192,6 @@ impl Mixture {
                 Draw { part, pass: u32::try_from(slot / len).unwrap_or(u32::MAX), position: slot % len }
             }
         }
-    }
-}
-
-fn check(parts: &[Part]) -> Result<(), MixtureFault> {
-    check_weights(&parts.iter().map(|part| part.weight).collect::<Vec<_>>())?;
-    match parts.iter().position(|part| part.len == 0 && part.weight > 0) {
-        Some(part) => Err(MixtureFault::Empty { part }),
-        None => Ok(()),
     }
 }
 
