@@ -5,13 +5,15 @@
 use std::any::Any;
 use std::fmt;
 use std::fs::read_to_string;
-use std::ops::{Range, RangeInclusive};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
 use procfs::process::Process;
 use procfs::{Current, Meminfo};
+
+use crate::lock::locked;
 
 pub trait BatchMemory: fmt::Debug + Send + Sync {
     /// Returns a block of at least `len` bytes. Returns `None` if the caller should use the heap, because no block is available
@@ -54,36 +56,20 @@ pub fn unaligned(bytes: &[u8]) -> usize {
     bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT)
 }
 
-struct Aligned {
-    bytes: Vec<u8>,
-    place: Range<usize>,
-}
-
-impl AsRef<[u8]> for Aligned {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes[self.place.clone()]
-    }
-}
-
-impl AsMut<[u8]> for Aligned {
-    fn as_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.place.clone()]
-    }
-}
-
 /// Buffers of [`buffer`].
 #[derive(Clone, Copy, Debug)]
 struct Buffers;
 
 impl Maker for Buffers {
-    type Region = Aligned;
+    type Region = BytesMut;
 
     /// The region is an eighth larger, so that the next, slightly larger array fits.
-    fn make(&self, len: usize) -> Option<Aligned> {
+    fn make(&self, len: usize) -> Option<BytesMut> {
         let len = len + len / 8;
-        let bytes = vec![0; len + ALIGNMENT];
-        let start = unaligned(&bytes);
-        Some(Aligned { bytes, place: start..start + len })
+        let mut bytes = BytesMut::zeroed(len + ALIGNMENT);
+        bytes.advance(unaligned(&bytes));
+        bytes.truncate(len);
+        Some(bytes)
     }
 
     fn sizes(&self) -> RangeInclusive<usize> {
@@ -103,6 +89,7 @@ pub fn buffer(len: usize) -> Option<Box<dyn Block>> {
 }
 
 /// Pool of reusable regions. The most recently returned region is reused first, because it is most likely still in CPU caches.
+#[derive(Clone)]
 pub struct Pool<M: Maker>(Arc<PoolShared<M>>);
 
 struct PoolShared<M: Maker> {
@@ -143,7 +130,7 @@ impl<M: Maker> PoolShared<M> {
     /// Takes a free region that fits. If none fits, the region that has been free longest is freed, so that the number of regions
     /// never exceeds the largest number in use at the same time.
     fn reuse(&self, len: usize) -> Option<M::Region> {
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = locked(&self.free);
         let fits = |region: &M::Region| {
             let size = region.as_ref().len();
             size >= len && size / MAX_SIZE_RATIO <= len
@@ -158,12 +145,6 @@ impl<M: Maker> PoolShared<M> {
                 None
             }
         }
-    }
-}
-
-impl<M: Maker> Clone for Pool<M> {
-    fn clone(&self) -> Self {
-        Self(self.0.clone())
     }
 }
 
@@ -182,7 +163,7 @@ impl<M: Maker> AsMut<[u8]> for Lent<M> {
 impl<M: Maker> Drop for Lent<M> {
     fn drop(&mut self) {
         let most = self.pool.maker.most_free_bytes();
-        let mut free = self.pool.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = locked(&self.pool.free);
         free.extend(self.region.take());
         // The regions that were returned last stay.
         let sizes = free.iter().rev().scan(0, |sum: &mut usize, region| {
