@@ -18,6 +18,7 @@ use crate::clock::Clock;
 use crate::graph::Graph;
 use crate::handed::Handed;
 use crate::item::Item;
+use crate::lock::locked;
 use crate::ports::{Ending, Fault, Observer, Produced, SlotWatch, StopFlag, TaskOp, TaskSlot};
 use crate::schedule::{
     DoneTask, FailedTask, FailureGroups, OpTime, Resize, ResizeFault, RunError, RunReader, RunSums, Schedule,
@@ -325,7 +326,7 @@ impl Dispatcher {
 
     /// Reads the run's sums and state, and, in the same critical section, calls `also` with the schedule. Returns both results.
     pub(crate) fn read<T>(&self, also: impl FnOnce(&Schedule) -> T) -> (RunReading, T) {
-        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reader = locked(&self.reader);
         let mut state = self.lock();
         let now = state.ended_at.unwrap_or_else(|| self.clock.now());
         state.schedule.read(now, &mut reader.recent);
@@ -377,7 +378,7 @@ impl Dispatcher {
     pub(crate) fn lock(&self) -> MutexGuard<'_, DispatchState> {
         // A poisoned lock is ignored: the panic is reported when the panicked thread is joined, and the other threads still have
         // to end.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     /// Wake-ups that follow from the schedule's last change. Determined under the lock, so that each wake-up happens exactly

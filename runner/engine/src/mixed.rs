@@ -1,6 +1,6 @@
 //! Samples of several sources, drawn by their weights.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use futures::FutureExt;
 use futures::future::join_all;
@@ -8,6 +8,7 @@ use penstock_types::data_set::DataFields;
 use penstock_types::resume::Hash;
 use penstock_types::traversal::{Draw, Mixture, MixtureFault, Order, Part, Pick, Stop, TraversalSettings};
 
+use crate::lock::locked;
 use crate::numbered::{Numbered, ReadFault, ReadSamples};
 use crate::parts::SourcePart;
 use crate::ports::SourceFault;
@@ -95,7 +96,7 @@ impl Mixed {
     }
 
     fn groups(&self, positions: &[u64]) -> Vec<Group> {
-        let mut mixture = self.mixture.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mixture = locked(&self.mixture);
         let mut groups: Vec<Group> = Vec::new();
         for (place, position) in positions.iter().enumerate() {
             let Draw { part, pass, position } = mixture.at(*position);
@@ -111,7 +112,7 @@ impl Mixed {
 
     /// Order of a source in a pass, which is numbered over all epochs.
     fn order(&self, part: usize, pass: u32) -> Arc<Order> {
-        let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut passed = locked(&self.passed);
         match &passed[part] {
             Some(last) if last.number == pass => last.order.clone(),
             _ => {
@@ -147,13 +148,11 @@ impl Numbered for Mixed {
     }
 
     fn parts(&self) -> Vec<SourcePart> {
-        let parts = self.parts.iter().zip(&self.starts);
-        let part = |(part, start): (&MixedPart, &u64)| SourcePart {
-            name: part.name.clone(),
-            weight: part.weight,
-            start: *start,
+        let part = |(part, start): (&MixedPart, &u64)| {
+            let MixedPart { name, weight, .. } = part;
+            SourcePart { name: name.clone(), weight: *weight, start: *start }
         };
-        parts.map(part).collect()
+        self.parts.iter().zip(&self.starts).map(part).collect()
     }
 
     fn mean_bytes(&self) -> u64 {

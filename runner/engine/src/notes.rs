@@ -1,13 +1,14 @@
 //! What a source reports beside its samples: things that it left out, warnings, and the fields of the data set.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use penstock_types::data_set::DataFields;
 use penstock_types::left_out::{Endings, FIRST_LEFT_OUT, LeftOut, LeftOutReason};
 use penstock_types::resume::Hash;
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
+use crate::lock::locked;
 use crate::ports::SourceFault;
 
 /// Maximum length of a description of damage, in bytes.
@@ -49,19 +50,15 @@ impl Notes {
     /// Counts `count` things that are left out for this reason; `first` are the names of the first of them.
     pub fn leave_out<'a>(&self, reason: LeftOutReason, count: u64, first: impl IntoIterator<Item = &'a str>) {
         if count > 0 {
-            self.lock().leave_out(
-                reason,
-                count,
-                None,
-                first.into_iter().map(|key| printable(key, MAX_SHOWN_KEY)),
-            );
+            let first = first.into_iter().map(|key| printable(key, MAX_SHOWN_KEY));
+            locked(&self.0).leave_out(reason, count, None, first);
         }
     }
 
     /// Counts keys that are left out for their endings.
     pub fn leave_out_endings(&self, endings: &Endings) {
         if endings.count() > 0 {
-            let mut noted = self.lock();
+            let mut noted = locked(&self.0);
             noted.leave_out(LeftOutReason::Suffix, endings.count(), None, []);
             noted.endings.join(endings);
         }
@@ -70,18 +67,18 @@ impl Notes {
     /// Notes that a rule which is newer than the states of earlier versions changed the keys or classes of the source. `rule` is a sentence
     /// that names the rule, and the setting that restores what was before.
     pub fn rule(&self, rule: &'static str) {
-        self.lock().rules.insert(rule);
+        locked(&self.0).rules.insert(rule);
     }
 
     /// Rules that changed the keys or classes of the source, compared with earlier versions.
     pub fn rules(&self) -> Vec<&'static str> {
-        self.lock().rules.iter().copied().collect()
+        locked(&self.0).rules.iter().copied().collect()
     }
 
     /// Counts a damaged part, which is named by `key`, with the number of its samples if that is known; `description` states place and
     /// reason. A part that was counted before is not counted again.
     pub fn damage(&self, key: &str, samples: Option<u64>, description: &str) {
-        let mut noted = self.lock();
+        let mut noted = locked(&self.0);
         if noted.damaged.contains(key) {
             return;
         }
@@ -94,7 +91,7 @@ impl Notes {
 
     /// Fails if a source has no sample because all of its data are damaged and left out.
     pub fn check_some_left(&self, samples: u64) -> Result<(), SourceFault> {
-        let noted = self.lock();
+        let noted = locked(&self.0);
         match noted.left_out.get(&LeftOutReason::Damage).filter(|_| samples == 0) {
             None => Ok(()),
             Some(damage) => {
@@ -106,7 +103,7 @@ impl Notes {
 
     /// Adds a warning about the thing `name`; things with the same `warning`, a plural such as "shards without an end mark", are joined.
     pub fn warn(&self, warning: &'static str, name: &str) {
-        let mut noted = self.lock();
+        let mut noted = locked(&self.0);
         let concerned = noted.warnings.entry(warning).or_default();
         if concerned.known.len() == MAX_KNOWN_THINGS {
             concerned.has_more = true;
@@ -119,27 +116,27 @@ impl Notes {
 
     /// Sets the fields that were learnt, and those that the samples have after missing ones are filled in.
     pub fn set_fields(&self, learnt: Arc<DataFields>, made: Arc<DataFields>) {
-        self.lock().fields = Some((learnt, made));
+        locked(&self.0).fields = Some((learnt, made));
     }
 
     /// Fields of the samples, once they are known.
     pub fn fields(&self) -> Option<Arc<DataFields>> {
-        self.lock().fields.as_ref().map(|(_, made)| made.clone())
+        locked(&self.0).fields.as_ref().map(|(_, made)| made.clone())
     }
 
     /// Fields of the data set as they were learnt, once they are known.
     pub fn learnt(&self) -> Option<Arc<DataFields>> {
-        self.lock().fields.as_ref().map(|(learnt, _)| learnt.clone())
+        locked(&self.0).fields.as_ref().map(|(learnt, _)| learnt.clone())
     }
 
     /// Things that were left out so far, by reason.
     pub fn left_out(&self) -> Vec<LeftOut> {
-        self.lock().left_out()
+        locked(&self.0).left_out()
     }
 
     /// Warnings about the source `source`, those about things that were left out first.
     pub fn warnings(&self, source: &str) -> Vec<String> {
-        let noted = self.lock();
+        let noted = locked(&self.0);
         let left_out = noted.left_out();
         let left_out = left_out.iter().filter_map(|left_out| left_out.warning(source));
         let others = noted.warnings.iter().map(|(warning, Concerned { known, first, has_more })| {
@@ -149,10 +146,6 @@ impl Notes {
             format!("the source `{source}`: {warning}: {least}{count} ({}{more})", names.join(", "))
         });
         left_out.chain(others).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Noted> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

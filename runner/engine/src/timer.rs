@@ -15,6 +15,7 @@ use penstock_types::stats::Tick;
 use rustix::thread::set_current_timer_slack;
 
 use crate::clock::{Clock, MonotonicClock};
+use crate::lock::locked;
 use crate::ports::StopFlag;
 
 /// Maximum time between two checks of the stop flag in a blocking wait.
@@ -96,7 +97,7 @@ impl Drop for Timer {
 impl TimerShared {
     // A poisoned lock is ignored: under the lock, only dropping a waker can panic, which leaves the map consistent.
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.waiting)
     }
 
     fn wake_until_closed(&self) {

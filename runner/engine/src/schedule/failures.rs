@@ -1,5 +1,5 @@
 use std::cmp::Reverse;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use penstock_types::policy::{
     FailureLimit, OnError, RATE_NEEDS_TASKS, USUAL_NEEDS_FAILURES, USUAL_NEEDS_SAMPLES, USUAL_RATE,
@@ -8,6 +8,7 @@ use penstock_types::run::{Disposition, FailureClass, FailureGroup, FailureRecord
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
 use crate::item::Origin;
+use crate::lock::locked;
 use crate::ports::{Failed, Fault, SampleFailure};
 
 /// Maximum number of failure groups of a run; failures outside these groups are only counted.
@@ -89,7 +90,7 @@ impl FailedTask {
         while rest.peek().is_some() {
             let some = rest.by_ref().take(BOOKED_AT_ONCE).map(|failed| (common_message(&failed), failed));
             let some: Vec<(String, Failed)> = some.collect();
-            let mut groups = groups.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut groups = locked(groups);
             some.iter().for_each(|(message, failed)| groups.add(&stage, failed, message));
             drop(groups);
             for (_, Failed { sample, fault }) in some {
@@ -198,12 +199,10 @@ pub(crate) fn too_many(who: &str, limit: FailureLimit, failures: u64, of: &str) 
 
 /// Fault of an op that returned fewer samples than it took.
 pub(crate) fn lost_samples(missing: u64) -> Fault {
-    Fault::new(
-        FailureClass::Contract,
-        format!(
-            "the stage returned {missing} samples fewer than it took, and reported them neither as dropped nor as failed"
-        ),
-    )
+    let message = format!(
+        "the stage returned {missing} samples fewer than it took, and reported them neither as dropped nor as failed"
+    );
+    Fault::new(FailureClass::Contract, message)
 }
 
 #[cfg(test)]
