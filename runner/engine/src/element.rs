@@ -59,27 +59,21 @@ pub(crate) fn cast(tensor: &Tensor, dtype: Dtype) -> Option<Tensor> {
 
 /// Appends a number as an element; false if the type does not hold it.
 pub(crate) fn put(data: &mut Vec<u8>, dtype: Dtype, number: f64) -> bool {
-    let int = number as i64;
-    let is_whole = int as f64 == number;
     match dtype {
         Dtype::Float64 => data.extend_from_slice(&number.to_le_bytes()),
         Dtype::Float32 => data.extend_from_slice(&(number as f32).to_le_bytes()),
         Dtype::Float16 => data.extend_from_slice(&f16::from_f64(number).to_le_bytes()),
         Dtype::Bfloat16 => data.extend_from_slice(&bf16::from_f64(number).to_le_bytes()),
-        Dtype::Boolean if number == 0.0 || number == 1.0 => data.push(int as u8),
-        Dtype::Uint8 if is_whole && u8::try_from(int).is_ok() => data.push(int as u8),
-        Dtype::Int8 if is_whole && i8::try_from(int).is_ok() => data.push(int as u8),
-        Dtype::Uint16 if is_whole && u16::try_from(int).is_ok() => {
-            data.extend_from_slice(&(int as u16).to_le_bytes())
+        _ => {
+            let whole = number as i64;
+            let bytes = &whole.to_le_bytes()[..dtype.size()];
+            let is_held = Element::read(dtype, bytes) == Element::Whole(whole);
+            let is_truth = dtype != Dtype::Boolean || matches!(whole, 0 | 1);
+            if whole as f64 != number || !is_held || !is_truth {
+                return false;
+            }
+            data.extend_from_slice(bytes);
         }
-        Dtype::Int16 if is_whole && i16::try_from(int).is_ok() => {
-            data.extend_from_slice(&(int as i16).to_le_bytes())
-        }
-        Dtype::Int32 if is_whole && i32::try_from(int).is_ok() => {
-            data.extend_from_slice(&(int as i32).to_le_bytes())
-        }
-        Dtype::Int64 if is_whole => data.extend_from_slice(&int.to_le_bytes()),
-        _ => return false,
     }
     true
 }
