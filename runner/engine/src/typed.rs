@@ -15,7 +15,7 @@ use penstock_types::resume::Hash;
 use penstock_types::spec::{FillValue, WhenMissing};
 use penstock_types::text::{MAX_SHOWN_KEY, printable};
 
-use crate::chunk::{Chunk, Outcome};
+use crate::chunk::Outcome;
 use crate::element::{cast, put};
 use crate::gathered::Gathered;
 use crate::item::{Field, Sample, Tensor, Value};
@@ -140,8 +140,7 @@ impl Typing {
             self.declare_those_of_others(&learnt).await?;
             let rules = self.rules(learnt)?;
             let fields = self.notes.fields();
-            let typed: Arc<dyn Numbered> = Arc::new(Typed { samples, rules, fields });
-            Ok(typed)
+            Ok(Arc::new(Typed { samples, rules, fields }) as _)
         }
         .boxed()
     }
@@ -187,11 +186,10 @@ impl Typing {
         for (name, kind) in self.declared.iter().filter(|(name, _)| !is_all && learnt.field(name).is_none()) {
             fields.push(DataField { name: name.as_str().into(), kind: *kind, optional: None });
         }
-        let is_known = |fields: &[DataField], name: &str| fields.iter().any(|field| *field.name == *name);
         let is_damaged =
             self.notes.left_out().iter().any(|left_out| left_out.reason == LeftOutReason::Damage);
         for name in self.missing.keys() {
-            if is_known(&fields, name) {
+            if fields.iter().any(|field| *field.name == **name) {
                 continue;
             }
             let Some(kind) = self.declared.get(name).copied().or_else(|| (self.kind_of)(name)) else {
@@ -201,16 +199,10 @@ impl Typing {
                     continue;
                 }
                 let near = suggestion(name, learnt.fields.iter().map(|field| &*field.name));
-                let (of, have) = match learnt.learnt_from {
-                    Some(samples) => (format!("the first {samples} samples"), "do"),
-                    None => ("the data set".to_owned(), "does"),
-                };
-                let cures: Vec<&str> = [near.trim_end(), self.cures.unknown]
-                    .into_iter()
-                    .filter(|cure| !cure.is_empty())
-                    .collect();
-                let cures = if cures.is_empty() { String::new() } else { format!("; {}", cures.join(" ")) };
-                let name = printable(name, MAX_SHOWN_KEY);
+                let (of, name) = (known_samples(learnt.learnt_from), printable(name, MAX_SHOWN_KEY));
+                let have = if learnt.learnt_from.is_some() { "do" } else { "does" };
+                let cures = format!("; {near}{}", self.cures.unknown);
+                let cures = cures.trim_end_matches([';', ' ']);
                 return Err(format!("names the field `{name}`, which {of} {have} not have{cures}"));
             };
             fields.push(DataField { name: name.as_str().into(), kind, optional: Some(true) });
@@ -250,8 +242,6 @@ fn fill(when: &WhenMissing, kind: FieldType) -> Result<Option<Fill>, String> {
     let tensor = |dtype: Dtype, shape: Vec<u32>, data: Vec<u8>| {
         Value::Tensor(Tensor { dtype, shape, data: data.into() })
     };
-    let wrong =
-        |value: &dyn std::fmt::Display| Err(format!("it {}, and `value` is {value}", kind.in_words()));
     let value = match (when, kind) {
         (WhenMissing::Fail, _) => return Ok(None),
         (WhenMissing::Drop, _) => return Ok(Some(Fill::Drop)),
@@ -282,14 +272,12 @@ fn fill(when: &WhenMissing, kind: FieldType) -> Result<Option<Fill>, String> {
             (FillValue::Text(text), FieldType::Text) => Value::Text(text.clone()),
             (FillValue::List(numbers), FieldType::Tensor { dtype: Some(dtype), dimensions: Some(1) }) => {
                 let mut data = Vec::with_capacity(numbers.len() * dtype.size());
-                for number in numbers {
-                    if !put(&mut data, dtype, *number) {
-                        return Err(format!("{number} is no {}", dtype.name()));
-                    }
+                if let Some(number) = numbers.iter().find(|number| !put(&mut data, dtype, **number)) {
+                    return Err(format!("{number} is no {}", dtype.name()));
                 }
                 tensor(dtype, vec![numbers.len() as u32], data)
             }
-            (value, _) => return wrong(value),
+            (value, _) => return Err(format!("it {}, and `value` is {value}", kind.in_words())),
         },
     };
     Ok(Some(Fill::Value(value)))
@@ -389,8 +377,8 @@ impl FieldRules {
             }
             (value, _) => (type_of(value).in_words(), self.cures.differs),
         };
-        let (name, of) = (printable(&rule.name, MAX_SHOWN_KEY), self.learnt_in_words());
-        let reason = format!("the field `{name}` {found}, and {of} it {}; {cure}", rule.kind.in_words());
+        let (name, of) = (printable(&rule.name, MAX_SHOWN_KEY), known_samples(self.learnt_from));
+        let reason = format!("the field `{name}` {found}, and in {of} it {}; {cure}", rule.kind.in_words());
         fault(sample, &reason)
     }
 
@@ -403,13 +391,11 @@ impl FieldRules {
         let (name, found) = (printable(name, MAX_SHOWN_KEY), type_of(value).in_words());
         fault(sample, &format!("the field `{name}` {found}, a field that {of}; {}", self.cures.differs))
     }
+}
 
-    fn learnt_in_words(&self) -> String {
-        match self.learnt_from {
-            Some(samples) => format!("in the first {samples} samples"),
-            None => "in the data set".to_owned(),
-        }
-    }
+/// Samples whose fields are known.
+fn known_samples(learnt_from: Option<u64>) -> String {
+    learnt_from.map_or("the data set".to_owned(), |samples| format!("the first {samples} samples"))
 }
 
 fn fault(sample: &Sample, reason: &str) -> SourceFault {
@@ -442,18 +428,17 @@ fn converted(value: &Value, kind: FieldType) -> Option<Value> {
         (Value::Real(number), FieldType::Tensor { dtype: Some(Dtype::Float64), dimensions: Some(1) }) => {
             list(Dtype::Float64, &number.to_le_bytes())
         }
-        (Value::Real(number), FieldType::Tensor { dtype: Some(Dtype::Float32), dimensions: Some(1) }) => {
-            let single = *number as f32;
-            let is_same = f64::from(single) == *number || number.is_nan();
-            is_same.then(|| list(Dtype::Float32, &single.to_le_bytes())).flatten()
+        (Value::Real(number), FieldType::Tensor { dtype: Some(Dtype::Float32), dimensions: Some(1) })
+            if f64::from(*number as f32) == *number || number.is_nan() =>
+        {
+            list(Dtype::Float32, &(*number as f32).to_le_bytes())
         }
-        (Value::Tensor(tensor), FieldType::Tensor { dtype: Some(dtype), dimensions }) => {
-            let has_dimensions =
-                dimensions.is_none_or(|dimensions| dimensions as usize == tensor.shape.len());
-            // The common type of the elements holds them all.
-            (has_dimensions && tensor.dtype.common(dtype) == Some(dtype))
-                .then(|| cast(tensor, dtype).map(Value::Tensor))
-                .flatten()
+        // The common type of the elements holds them all.
+        (Value::Tensor(tensor), FieldType::Tensor { dtype: Some(dtype), dimensions })
+            if dimensions.is_none_or(|dimensions| dimensions as usize == tensor.shape.len())
+                && tensor.dtype.common(dtype) == Some(dtype) =>
+        {
+            cast(tensor, dtype).map(Value::Tensor)
         }
         _ => None,
     }
@@ -523,12 +508,6 @@ impl Numbered for Typed {
     fn objects(&self) -> Vec<Arc<str>> {
         self.samples.objects()
     }
-}
-
-/// Applies the rules to samples that are read in order. Returns those before a contradiction, with that.
-pub fn typed(rules: &FieldRules, mut chunk: Chunk) -> (Chunk, Option<SourceFault>) {
-    let fault = chunk.try_change(|sample| rules.apply(sample)).err();
-    (chunk, fault)
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use penstock_engine::chunk::Outcome;
+use penstock_engine::chunk::{Chunk, Outcome};
 use penstock_engine::item::{Origin, Sample};
 use penstock_engine::ports::SourceFault;
-use penstock_engine::typed::{learn, typed};
+use penstock_engine::typed::{FieldRules, learn};
 use penstock_storage::RangedObject;
 use penstock_types::data_set::{DataFields, LEARN_BYTES, LEARN_SAMPLES, Learner};
 
@@ -98,11 +98,9 @@ impl Unvisited for WholeSample {
     }
 
     fn make(stream: &ShardStream<Self>, visits: Vec<Self>) -> BoxFuture<'_, Result<Done<Self>, SourceFault>> {
-        let chunk = visits.into_iter().map(|sample| sample.made).collect();
-        let (chunk, fault) = match &stream.rules {
-            Some(rules) => typed(rules, chunk),
-            None => (chunk, None),
-        };
+        let mut chunk: Chunk = visits.into_iter().map(|sample| sample.made).collect();
+        let typed = |rules: &Arc<FieldRules>| chunk.try_change(|sample| rules.apply(sample)).err();
+        let fault = stream.rules.as_ref().and_then(typed);
         std::future::ready(Ok(Done { chunk, left: Vec::new(), fault })).boxed()
     }
 }
