@@ -95,12 +95,9 @@ pub struct NumberedSource {
     ahead_bytes: u64,
     parts: SourceParts,
     start: Option<Arc<StartPoint>>,
-    state: State,
-}
-
-enum State {
-    Closed(Open),
-    Open(Box<Reading>),
+    /// `None` once the samples are open.
+    open: Option<Open>,
+    reading: Option<Reading>,
 }
 
 struct Reading {
@@ -150,7 +147,8 @@ impl<E: Into<SourceFault>> From<E> for ReadFault {
 impl NumberedSource {
     /// Creates a source that opens the samples at its first call.
     pub fn new(open: Open, settings: TraversalSettings, ahead_bytes: u64) -> Self {
-        Self { settings, ahead_bytes, parts: SourceParts::default(), start: None, state: State::Closed(open) }
+        let parts = SourceParts::default();
+        Self { settings, ahead_bytes, parts, start: None, open: Some(open), reading: None }
     }
 
     /// Continues where an earlier run has stopped.
@@ -159,12 +157,8 @@ impl NumberedSource {
         Self { start, ..self }
     }
 
-    fn opened(&self) -> Option<&Reading> {
-        if let State::Open(reading) = &self.state { Some(reading) } else { None }
-    }
-
     async fn reading(&mut self) -> Result<&mut Reading, SourceFault> {
-        if let State::Closed(open) = &mut self.state {
+        if let Some(open) = &mut self.open {
             let samples = open.await?;
             self.parts.set(samples.parts());
             let traversal = Traversal::in_units(samples.count(), samples.units(), self.settings)
@@ -172,7 +166,7 @@ impl NumberedSource {
             let data = DataSet { count: Some(samples.count()), digest: samples.digest(), blocks: None };
             let traversal = continued(traversal, &*samples, self.start.as_deref())?;
             let ahead_bytes = self.ahead_bytes;
-            self.state = State::Open(Box::new(Reading {
+            self.reading = Some(Reading {
                 data,
                 total: traversal.total(),
                 traversal,
@@ -181,12 +175,10 @@ impl NumberedSource {
                 mean_bytes: samples.mean_bytes().max(1),
                 samples,
                 ahead: VecDeque::new(),
-            }));
+            });
+            self.open = None;
         }
-        match &mut self.state {
-            State::Open(reading) => Ok(reading),
-            State::Closed(_) => unreachable!("it was opened"),
-        }
+        Ok(self.reading.as_mut().expect("it was opened"))
     }
 }
 
@@ -317,11 +309,11 @@ impl Source for NumberedSource {
     }
 
     fn total(&self) -> Option<u64> {
-        self.opened()?.total
+        self.reading.as_ref()?.total
     }
 
     fn data(&self) -> DataSet {
-        self.opened().map_or_else(DataSet::default, |reading| reading.data)
+        self.reading.as_ref().map_or_else(DataSet::default, |reading| reading.data)
     }
 
     fn parts(&self) -> SourceParts {
@@ -329,7 +321,7 @@ impl Source for NumberedSource {
     }
 
     fn kept_bytes(&self) -> u64 {
-        self.opened().map_or(0, |reading| {
+        self.reading.as_ref().map_or(0, |reading| {
             let chunk = chunk_of(reading.mean_bytes) * reading.mean_bytes;
             let planned = (reading.ahead.len() as u64 * chunk).min(reading.ahead_bytes.max(chunk));
             reading.samples.kept_bytes() + planned.max(reading.room.used())
