@@ -105,17 +105,12 @@ impl Fields {
         }
         for Field { name, value } in &sample.fields {
             let found = Kind::of(value);
-            match self.places.get(name).map(|place| self.kinds[*place].1) {
-                Some(kind) if kind == found => {}
-                Some(kind) => {
-                    let message = format!("field `{name}` {found}, in the data set it {kind}");
-                    return Some(Difference { message, cure: MISMATCH });
-                }
-                None => {
-                    let message = format!("field `{name}` {found}, and other samples do not have it");
-                    return Some(Difference { message, cure: ABSENT });
-                }
-            }
+            let (message, cure) = match self.places.get(name).map(|place| self.kinds[*place].1) {
+                Some(kind) if kind == found => continue,
+                Some(kind) => (format!("field `{name}` {found}, in the data set it {kind}"), MISMATCH),
+                None => (format!("field `{name}` {found}, and other samples do not have it"), ABSENT),
+            };
+            return Some(Difference { message, cure });
         }
         if self.kinds.len() == sample.fields.len() {
             return None;
@@ -227,17 +222,13 @@ pub(super) fn odd_shape(
     None
 }
 
-type Places = HashMap<Arc<str>, usize>;
-
-fn places_of(sample: &Sample) -> Places {
-    sample.fields.iter().enumerate().map(|(place, field)| (field.name.clone(), place)).collect()
-}
-
 /// Reorders the fields of all samples into the order of the first sample; the samples have equal fields. `None` once the run is
 /// stopping.
 pub(super) fn put_in_order(samples: &mut [Sample], ragged: Ragged, stop: &StopFlag) -> Option<()> {
     let Some((first, rest)) = samples.split_first_mut() else { return Some(()) };
-    let places = LazyCell::new(|| places_of(first));
+    let places: LazyCell<HashMap<Arc<str>, usize>, _> = LazyCell::new(|| {
+        first.fields.iter().enumerate().map(|(place, field)| (field.name.clone(), place)).collect()
+    });
     for sample in rest {
         if stop.is_set() {
             return None;
