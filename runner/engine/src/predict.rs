@@ -23,7 +23,7 @@ use penstock_types::stats::Tick;
 use self::cores::Cores;
 pub use self::times::{OpTimes, RecordedTimes, StepTimes};
 use crate::chunk::Chunk;
-use crate::graph::{Chain, StageNode};
+use crate::graph::Chain;
 use crate::item::{Item, Sample};
 use crate::parts::SourceParts;
 use crate::ports::{Fault, Items, Output, Produced, Source};
@@ -156,14 +156,12 @@ impl Simulation {
     fn new(scenario: Scenario) -> Self {
         let threads = scenario.threads.max(1);
         let mut nodes = scenario.chain.map(|position, op| op.rule(position, threads));
-        let stages = nodes.stages.into_iter();
-        let never_ends_the_run = |stage: StageNode<PipeRule>| StageNode {
-            on_error: OnError::Skip,
-            max_failures: None,
-            keeps_size: true,
-            ..stage
-        };
-        nodes.stages = stages.map(never_ends_the_run).collect();
+        for stage in &mut nodes.stages {
+            // No failure ends the predicted run.
+            stage.on_error = OnError::Skip;
+            stage.max_failures = None;
+            stage.keeps_size = true;
+        }
         let recorder = Recorder::of(&nodes);
         let shape = ChainShape {
             nodes,
@@ -329,12 +327,8 @@ impl Simulation {
 
     fn consume(&mut self, tick: Tick) -> bool {
         let is_called = self.schedule.call_consumer();
-        let asks = match self.consumer_is {
-            ConsumerIs::Ready => true,
-            ConsumerIs::Waiting => is_called,
-            ConsumerIs::Busy => false,
-        };
-        if !asks {
+        let is_asleep = self.consumer_is == ConsumerIs::Waiting && !is_called;
+        if is_asleep || self.consumer_is == ConsumerIs::Busy {
             return false;
         }
         match self.schedule.deliver(tick) {

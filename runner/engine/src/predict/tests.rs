@@ -8,7 +8,7 @@ use penstock_types::traversal::{Traversal, TraversalSettings};
 
 use super::*;
 use crate::consumers::Simulate;
-use crate::graph::GraphNode;
+use crate::graph::{GraphNode, StageNode};
 use crate::ops::SleepTimes;
 use crate::range::RangeSource;
 use crate::route::{Choice, PathShares, Route};
