@@ -112,14 +112,8 @@ impl FromIterator<(Sample, Option<Outcome>)> for Chunk {
     fn from_iter<I: IntoIterator<Item = (Sample, Option<Outcome>)>>(outcomes: I) -> Self {
         let outcomes = outcomes.into_iter();
         let mut chunk = Self::with_capacity(outcomes.size_hint().0);
-        chunk.extend(outcomes);
+        outcomes.for_each(|(sample, outcome)| chunk.add(sample, outcome));
         chunk
-    }
-}
-
-impl Extend<(Sample, Option<Outcome>)> for Chunk {
-    fn extend<I: IntoIterator<Item = (Sample, Option<Outcome>)>>(&mut self, outcomes: I) {
-        outcomes.into_iter().for_each(|(sample, outcome)| self.add(sample, outcome));
     }
 }
 

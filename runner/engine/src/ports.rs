@@ -53,11 +53,6 @@ pub enum Produced {
 }
 
 impl Produced {
-    /// Samples of one epoch, in order.
-    pub fn samples(samples: impl Into<Chunk>) -> Self {
-        Self::Samples(samples.into())
-    }
-
     /// Bytes that the samples take in memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
         match self {

@@ -17,6 +17,7 @@ use penstock_types::run::FailureClass;
 use proptest::prelude::*;
 
 use super::*;
+use crate::chunk::Chunk;
 use crate::graph::{GraphNode, StageNode};
 use crate::item::{Origin, Sample, Value};
 use crate::parts::SourceParts;
@@ -46,6 +47,10 @@ fn stage(id: usize, capacity: usize, work: StageRule) -> StageShape {
         keeps_size: false,
         work,
     }
+}
+
+fn produced(samples: impl Into<Chunk>) -> Produced {
+    Produced::Samples(samples.into())
 }
 
 fn pipe(concurrency: usize, order: Order, runs_on: RunsOn) -> StageRule {
@@ -428,7 +433,7 @@ proptest! {
                 chunks.push(Produced::EpochEnd);
                 stream.push(Mark::EpochEnd);
             }
-            chunks.push(Produced::samples(samples(0..*count, epoch as u32)));
+            chunks.push(produced(samples(0..*count, epoch as u32)));
             stream.extend(samples(0..*count, epoch as u32).into_iter().map(|sample| Mark::Item(Item::Sample(sample))));
         }
         for (position, stage) in stages.iter().enumerate() {
@@ -489,7 +494,7 @@ proptest! {
         count in 0_u64..40,
         choices in prop::collection::vec(any::<usize>(), 0..120),
     ) {
-        let mut driver = Driver::new(shape(stages, 2), vec![Produced::samples(samples(0..count, 0))], 2);
+        let mut driver = Driver::new(shape(stages, 2), vec![produced(samples(0..count, 0))], 2);
         for choice in choices {
             driver.step(choice, true);
         }
@@ -520,7 +525,7 @@ proptest! {
         } else {
             whole.max_failures = Some(limit);
         }
-        let mut driver = Driver::new(whole, vec![Produced::samples(samples(0..300, 0))], 2);
+        let mut driver = Driver::new(whole, vec![produced(samples(0..300, 0))], 2);
         let mut choices = choices.into_iter().cycle();
         let mut steps = 0;
         while !driver.schedule.is_over() {
@@ -543,7 +548,7 @@ proptest! {
 fn with_waiting_jobs(waiting: usize, op_nanos: u64) -> Schedule {
     let stages = vec![stage(1, 2, pipe(waiting, Order::Completion, RunsOn::AnyThread))];
     let mut driver = Driver::new(shape(stages, 1), vec![], 4);
-    driver.schedule.offer(Ok(Some(Produced::samples(samples(0..100, 0)))), Tick::ZERO);
+    driver.schedule.offer(Ok(Some(produced(samples(0..100, 0)))), Tick::ZERO);
     let job = driver.schedule.take_job(0, Tick::ZERO).unwrap();
     let time = OpTime { wall: op_nanos, cpu: 0 };
     driver.schedule.complete(job.task, Ok(Output { dropped: 1, ..Output::default() }), time, Tick::ZERO);
@@ -607,7 +612,7 @@ fn one_slot_of_a_batch_is_busy_and_the_others_wait_for_their_thread() {
 #[test]
 fn a_task_that_waits_for_permits_is_not_busy_and_slot_times_add_up() {
     let rule = pipe(2, Order::Completion, RunsOn::Tasks);
-    let mut driver = Driver::new(shape(vec![stage(1, 2, rule)], 2), vec![Produced::samples(all_kept(2))], 1);
+    let mut driver = Driver::new(shape(vec![stage(1, 2, rule)], 2), vec![produced(all_kept(2))], 1);
     let at = |seconds: u64| Tick::from_nanos(seconds * 1_000_000_000);
     driver.schedule.offer(Ok(driver.chunks.pop_front()), at(1));
     let starts = driver.schedule.take_starts();
@@ -636,7 +641,7 @@ fn the_samples_in_flight_without_a_consumer_are_exactly_those_that_capacities_al
             stage(1, 2, rule),
             stage(2, 3, StageRule::Aggregate(AggregatePlan { size: 5, drop_last: false })),
         ];
-        let mut driver = Driver::new(shape(stages, 3), vec![Produced::samples(all_kept(1000))], 4);
+        let mut driver = Driver::new(shape(stages, 3), vec![produced(all_kept(1000))], 4);
         driver.fill();
         let ledger = driver.ledger();
         let (source_queue, source_hand, tasks, stage_queue) = (2, 1, 4, 2);
@@ -652,7 +657,7 @@ fn the_samples_in_flight_without_a_consumer_are_exactly_those_that_capacities_al
 #[test]
 fn one_thread_three_stages_and_queues_of_one_do_not_deadlock() {
     let stages = (1..=3).map(|id| stage(id, 1, pipe(4, Order::Completion, RunsOn::AnyThread))).collect();
-    let mut driver = Driver::new(shape(stages, 1), vec![Produced::samples(samples(0..200, 0))], 1);
+    let mut driver = Driver::new(shape(stages, 1), vec![produced(samples(0..200, 0))], 1);
     let mut steps = 0;
     while !driver.schedule.is_over() {
         driver.step(steps % 5, true);
@@ -677,7 +682,7 @@ fn an_op_that_cannot_be_built_ends_the_run_before_anything_is_consumed() {
 #[test]
 fn an_op_that_loses_samples_is_reported_and_the_ledger_balances() {
     let stages = vec![stage(1, 2, pipe(1, Order::Completion, RunsOn::AnyThread))];
-    let mut driver = Driver::new(shape(stages, 3), vec![Produced::samples(samples(0..1, 0))], 1);
+    let mut driver = Driver::new(shape(stages, 3), vec![produced(samples(0..1, 0))], 1);
     driver.step(0, false);
     let job = driver.schedule.take_job(0, Tick::ZERO).unwrap();
     driver.schedule.complete(job.task, Ok(Output::default()), OpTime::default(), Tick::ZERO);
@@ -704,7 +709,7 @@ fn run_of_two_epochs(
     all_may_fail_before: u32,
 ) -> Schedule {
     let stages = vec![stage(1, 2, pipe(2, Order::Completion, RunsOn::AnyThread))];
-    let epoch = |epoch: u32| Produced::samples(samples(0..3, epoch));
+    let epoch = |epoch: u32| produced(samples(0..3, epoch));
     let chunks = vec![epoch(0), Produced::EpochEnd, epoch(1)];
     let mut schedule = Schedule::new(ChainShape { all_may_fail_before, ..shape(stages, 50) }, Tick::ZERO);
     while let Some(job) = schedule.take_job(0, Tick::ZERO) {
@@ -754,8 +759,7 @@ fn run_of_failing_batches(count: u64, drop_last: bool) -> Schedule {
     let job = schedule.take_job(0, Tick::ZERO).unwrap();
     schedule.prepared(job.task.stage, Ok(()), Tick::ZERO);
     let fault = Fault::new(FailureClass::Data, "damaged");
-    let chunks =
-        [Produced::samples(samples(0..count, 0)), Produced::EpochEnd, Produced::samples(samples(0..3, 1))];
+    let chunks = [produced(samples(0..count, 0)), Produced::EpochEnd, produced(samples(0..3, 1))];
     let mut chunks = VecDeque::from(chunks);
     loop {
         while let Some(job) = schedule.take_job(0, Tick::ZERO) {
@@ -799,7 +803,7 @@ fn a_rate_limit_of_the_run_counts_samples_made_by_fan_outs() {
     while let Some(job) = schedule.take_job(0, Tick::ZERO) {
         schedule.prepared(job.task.stage, Ok(()), Tick::ZERO);
     }
-    schedule.offer(Ok(Some(Produced::samples(samples(0..1, 0)))), Tick::ZERO);
+    schedule.offer(Ok(Some(produced(samples(0..1, 0)))), Tick::ZERO);
     let job = schedule.take_job(0, Tick::ZERO).unwrap();
     let four = samples(0..4, 0).into_iter().map(Item::Sample).collect();
     let output = Output { items: Items::Many(four), ..Output::default() };
@@ -856,7 +860,7 @@ fn every_waiting_put_of_a_fan_out_is_measured() {
     let at = |ms: u64| Tick::from_nanos(ms * 1_000_000);
     let stages = vec![stage(1, 1, pipe(2, Order::Completion, RunsOn::AnyThread))];
     let mut driver = Driver::new(shape(stages, 1), vec![], 1);
-    driver.schedule.offer(Ok(Some(Produced::samples(samples(0..2, 0)))), at(0));
+    driver.schedule.offer(Ok(Some(produced(samples(0..2, 0)))), at(0));
     let jobs = [driver.schedule.take_job(0, at(0)).unwrap(), driver.schedule.take_job(0, at(0)).unwrap()];
     for job in jobs {
         let three = samples(0..3, 0).into_iter().map(Item::Sample).collect();
@@ -878,7 +882,7 @@ fn every_waiting_put_of_a_fan_out_is_measured() {
 
 #[test]
 fn a_run_whose_items_are_all_delivered_is_over_when_the_consumer_is_done() {
-    let mut driver = Driver::new(shape(vec![], 3), vec![Produced::samples(samples(0..3, 0))], 0);
+    let mut driver = Driver::new(shape(vec![], 3), vec![produced(samples(0..3, 0))], 0);
     driver.fill();
     for _ in 0..3 {
         assert!(matches!(driver.schedule.deliver(Tick::ZERO), SinkDelivery::Item(_)));
@@ -898,7 +902,7 @@ fn events_after_the_end_of_a_run_do_not_advance_its_time() {
     let at = |ms: u64| Tick::from_nanos(ms * 1_000_000);
     let stages = vec![stage(1, 1, pipe(1, Order::Completion, RunsOn::AnyThread))];
     let mut driver = Driver::new(shape(stages, 1), vec![], 1);
-    driver.schedule.offer(Ok(Some(Produced::samples(samples(0..2, 0)))), at(0));
+    driver.schedule.offer(Ok(Some(produced(samples(0..2, 0)))), at(0));
     let job = driver.schedule.take_job(0, at(1)).unwrap();
     driver.schedule.stop();
     driver.schedule.complete(job.task, Ok(Output::default()), OpTime::default(), at(20));
@@ -919,7 +923,7 @@ fn a_consumer_that_cannot_finish_fails_the_run_even_after_a_stop() {
 fn a_rate_limit_is_checked_at_the_end_of_the_time_however_few_tasks_there_were() {
     let mut stages = vec![stage(1, 2, pipe(1, Order::Completion, RunsOn::AnyThread))];
     stages[0].max_failures = Some(FailureLimit::Rate(0.5));
-    let mut driver = Driver::new(shape(stages, 3), vec![Produced::samples(samples(0..1, 0))], 1);
+    let mut driver = Driver::new(shape(stages, 3), vec![produced(samples(0..1, 0))], 1);
     driver.step(0, false);
     let job = driver.schedule.take_job(0, Tick::ZERO).unwrap();
     driver.schedule.complete(
@@ -937,7 +941,7 @@ fn a_rate_limit_is_checked_at_the_end_of_the_time_however_few_tasks_there_were()
 fn failed_in_finish(rate: f64, outcome: impl Fn(Vec<Sample>) -> Result<Output, Fault>) -> Schedule {
     let mut stages = vec![stage(1, 2, pipe(1, Order::Completion, RunsOn::OneThread(0)))];
     stages[0].max_failures = Some(FailureLimit::Rate(rate));
-    let mut driver = Driver::new(shape(stages, 3), vec![Produced::samples(samples(0..4, 0))], 1);
+    let mut driver = Driver::new(shape(stages, 3), vec![produced(samples(0..4, 0))], 1);
     let mut held = Vec::new();
     loop {
         while driver.step(0, false) && driver.running.is_empty() {}
@@ -987,7 +991,7 @@ fn a_failed_batch_of_a_million_is_counted_under_the_lock_and_grouped_without_it(
             stage(2, 2, pipe(1, Order::Completion, RunsOn::AnyThread)),
         ];
         let chunk = || samples(0..SAMPLES, 0);
-        let mut driver = Driver::new(shape(stages, 3), vec![Produced::samples(chunk())], 1);
+        let mut driver = Driver::new(shape(stages, 3), vec![produced(chunk())], 1);
         while driver.running.is_empty() {
             driver.step(0, false);
         }

@@ -51,7 +51,7 @@ impl LetterSource {
         });
         let Some((lines, samples)) = read.await.map_err(io::Error::other)?? else { return Ok(None) };
         self.state = State::Open(lines);
-        Ok(Some(Produced::samples(samples)))
+        Ok(Some(Produced::Samples(samples.into())))
     }
 }
 

@@ -107,7 +107,7 @@ proptest! {
                 chunks.push(Produced::EpochEnd);
             }
             for first in (0..*count).step_by(5) {
-                chunks.push(Produced::samples(samples(first..(first + 5).min(*count), epoch as u32)));
+                chunks.push(produced(samples(first..(first + 5).min(*count), epoch as u32)));
             }
         }
         let chunk: u64 = samples(10..15, 0).iter().map(Sample::memory_bytes).sum();
@@ -163,7 +163,7 @@ fn fetched(_: usize, item: Item) -> Output {
 
 /// A source of `count` samples in chunks of five.
 fn chunks(count: u64) -> Vec<Produced> {
-    (0..count).step_by(5).map(|first| Produced::samples(samples(first..(first + 5).min(count), 0))).collect()
+    (0..count).step_by(5).map(|first| produced(samples(first..(first + 5).min(count), 0))).collect()
 }
 
 fn run_to_end(driver: &mut Driver) -> u64 {
@@ -217,8 +217,7 @@ fn results_that_wait_in_slots_stay_within_the_budget_in_either_order() {
 fn tasks_double_with_the_known_results_until_all_slots_are_used() {
     let stages = vec![stage(1, 2, pipe(12, Order::Completion, RunsOn::Tasks))];
     let shape = ChainShape { buffer_bytes: 64 << 20, ..shape(stages, 3) };
-    let mut driver =
-        Driver { op: fetched, ..Driver::new(shape, vec![Produced::samples(samples(0..100, 0))], 0) };
+    let mut driver = Driver { op: fetched, ..Driver::new(shape, vec![produced(samples(0..100, 0))], 0) };
     driver.step(0, false);
     let mut alive = Vec::new();
     for _ in 0..3 {
@@ -240,7 +239,7 @@ fn an_op_that_keeps_the_size_of_its_input_starts_at_once() {
     let mut waits = stage(1, 2, pipe(12, Order::Completion, RunsOn::Tasks));
     waits.keeps_size = true;
     let shape = ChainShape { buffer_bytes: 64 << 20, ..shape(vec![waits], 3) };
-    let mut driver = Driver::new(shape, vec![Produced::samples(samples(0..100, 0))], 0);
+    let mut driver = Driver::new(shape, vec![produced(samples(0..100, 0))], 0);
     driver.step(0, false);
     assert_eq!(driver.running.len(), 12);
 }

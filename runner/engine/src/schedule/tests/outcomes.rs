@@ -63,7 +63,7 @@ fn none_fail(_: usize, item: Item) -> Output {
 }
 
 fn epochs(count: u64, epochs: u32) -> Vec<Produced> {
-    let chunks = (0..epochs).map(|epoch| Produced::samples(samples(0..count, epoch)));
+    let chunks = (0..epochs).map(|epoch| produced(samples(0..count, epoch)));
     chunks.flat_map(|chunk| [chunk, Produced::EpochEnd]).collect()
 }
 

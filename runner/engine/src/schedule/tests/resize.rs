@@ -222,7 +222,7 @@ fn random_changes_of_settings_neither_block_a_run_nor_lose_a_sample() {
 fn one_stage(concurrency: usize, order: Order) -> (Schedule, Vec<Task>) {
     let stages = vec![stage(1, 10, pipe(concurrency, order, RunsOn::Tasks))];
     let mut schedule = Schedule::new(shape(stages, 10), Tick::ZERO);
-    schedule.offer(Ok(Some(Produced::samples(samples(0..10, 0)))), Tick::ZERO);
+    schedule.offer(Ok(Some(produced(samples(0..10, 0)))), Tick::ZERO);
     let begun = schedule.take_starts().into_iter().map(|(task, _)| task).collect();
     (schedule, begun)
 }
@@ -252,7 +252,7 @@ fn a_concurrency_rises_at_once_and_falls_as_tasks_end() {
 #[test]
 fn a_queue_above_a_lowered_capacity_accepts_no_item_until_it_is_below() {
     let mut schedule = Schedule::new(shape(vec![], 4), Tick::ZERO);
-    schedule.offer(Ok(Some(Produced::samples(samples(0..20, 0)))), Tick::ZERO);
+    schedule.offer(Ok(Some(produced(samples(0..20, 0)))), Tick::ZERO);
     let resize = |schedule: &mut Schedule, id, capacity| {
         schedule.resize(Resize::Capacity(id, items(capacity)), Tick::ZERO).unwrap();
         schedule.queues[1].items
@@ -273,7 +273,7 @@ fn workers_above_their_number_take_only_the_jobs_that_are_bound_to_them() {
     let any = stage(1, 4, pipe(4, Order::Input, RunsOn::AnyThread));
     let bound = stage(2, 4, pipe(1, Order::Input, RunsOn::OneThread(2)));
     let mut schedule = Driver::new(shape(vec![any, bound], 4), vec![], 3).schedule;
-    schedule.offer(Ok(Some(Produced::samples(samples(0..10, 0)))), Tick::ZERO);
+    schedule.offer(Ok(Some(produced(samples(0..10, 0)))), Tick::ZERO);
     schedule.resize(workers(1), Tick::ZERO).unwrap();
     assert!(schedule.take_job(1, Tick::ZERO).is_none() && schedule.take_job(2, Tick::ZERO).is_none());
     let first = schedule.take_job(0, Tick::ZERO).unwrap();

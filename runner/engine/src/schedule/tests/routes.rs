@@ -187,7 +187,7 @@ pub(super) fn data(epochs: &[u64]) -> (Vec<Produced>, Vec<Mark>) {
         }
         let samples = routed_samples(0..*count, epoch);
         stream.extend(samples.iter().cloned().map(|sample| Mark::Item(Item::Sample(sample))));
-        chunks.push(Produced::samples(samples));
+        chunks.push(produced(samples));
     }
     (chunks, stream)
 }
@@ -348,7 +348,7 @@ fn in_order_a_slow_sample_holds_back_a_bounded_number_of_others() {
     // Stages: gate, pipe, gate, pipe, join.
     let shape = two_paths(Order::Input, [vec![tasks(1)], vec![tasks(1)]], false);
     let mut schedule = Schedule::new(shape, Tick::ZERO);
-    schedule.offer(Ok(Some(Produced::samples(with_values(&[0, 1, 1, 1, 1, 1, 1, 1, 0])))), Tick::ZERO);
+    schedule.offer(Ok(Some(produced(with_values(&[0, 1, 1, 1, 1, 1, 1, 1, 0])))), Tick::ZERO);
     let mut running = Vec::new();
     for _ in 0..9 {
         finish(&mut schedule, &mut running, 3, false);
@@ -365,7 +365,7 @@ fn in_order_a_slow_sample_holds_back_a_bounded_number_of_others() {
 fn in_order_a_dropped_sample_advances_the_join() {
     let shape = two_paths(Order::Input, [vec![tasks(1)], vec![]], false);
     let mut schedule = Schedule::new(shape, Tick::ZERO);
-    schedule.offer(Ok(Some(Produced::samples(with_values(&[0, 1, 3, 1])))), Tick::ZERO);
+    schedule.offer(Ok(Some(produced(with_values(&[0, 1, 3, 1])))), Tick::ZERO);
     let mut running = Vec::new();
     finish(&mut schedule, &mut running, 9, false);
     assert_eq!(delivered(&mut schedule), Vec::<String>::new());
@@ -383,7 +383,7 @@ fn a_route_that_keeps_the_order_stays_within_a_bound_when_a_path_drops_all_sampl
     let shape = two_paths(Order::Input, [vec![tasks(1)], vec![tasks(1)]], false);
     let mut schedule = Schedule::new(shape, Tick::ZERO);
     let values: Vec<i64> = (0..3_000).map(|index| i64::from(index > 0)).collect();
-    schedule.offer(Ok(Some(Produced::samples(with_values(&values)))), Tick::ZERO);
+    schedule.offer(Ok(Some(produced(with_values(&values)))), Tick::ZERO);
     let mut running = Vec::new();
     for _ in 0..3_000 {
         finish(&mut schedule, &mut running, 3, true);
@@ -410,7 +410,7 @@ fn empty_epochs_in_one_path_do_not_stop_the_others() {
         let mut schedule = Schedule::new(shape, Tick::ZERO);
         for epoch in 0..40 {
             // In turns, all samples of an epoch take one path.
-            schedule.offer(Ok(Some(Produced::samples(with_values(&[epoch % 3, epoch % 3])))), Tick::ZERO);
+            schedule.offer(Ok(Some(produced(with_values(&[epoch % 3, epoch % 3])))), Tick::ZERO);
             schedule.offer(Ok(Some(Produced::EpochEnd)), Tick::ZERO);
         }
         schedule.offer(Ok(None), Tick::ZERO);
