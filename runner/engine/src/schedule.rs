@@ -129,10 +129,7 @@ impl Schedule {
     /// Accepts what the source produced; `None` marks the end of the data. An error ends the run as failed once all earlier
     /// samples are delivered.
     pub(crate) fn offer(&mut self, produced: Result<Option<Produced>, RunError>, now: Tick) {
-        if self.end.over {
-            return;
-        }
-        let now = self.forward_to(now);
+        let Some(now) = self.advance(now) else { return };
         match produced {
             Ok(produced) => self.source.offer(produced, &mut self.budget),
             Err(RunError(message)) => {
@@ -151,10 +148,7 @@ impl Schedule {
 
     /// Takes the oldest job that `worker` may run; from now on, its task no longer waits for a thread.
     pub(crate) fn take_job(&mut self, worker: usize, now: Tick) -> Option<WorkerJob> {
-        if self.end.over {
-            return None;
-        }
-        let now = self.forward_to(now);
+        let now = self.advance(now)?;
         let job = self.work.take_job(worker)?;
         if !matches!(job.work, OpCall::Prepare) {
             let stage = &mut self.stages[job.task.stage];
@@ -201,10 +195,7 @@ impl Schedule {
 
     /// Records that a task on the I/O runtime starts waiting for permits (if `waits`) or stops waiting.
     pub(crate) fn on_permit_wait(&mut self, task: Task, waits: bool, now: Tick) {
-        if self.end.over {
-            return;
-        }
-        let now = self.forward_to(now);
+        let Some(now) = self.advance(now) else { return };
         let stage = &mut self.stages[task.stage];
         if let Kind::Pipe(pipe) = &mut stage.kind {
             pipe.on_permit_wait(task.slot, waits, &mut stage.core, now);
@@ -218,11 +209,8 @@ impl Schedule {
 
     /// Records that the op of a stage was built before the start, or could not be.
     pub(crate) fn prepared(&mut self, stage: usize, outcome: Result<(), Fault>, now: Tick) {
-        if self.end.over {
-            // The run was stopped while the op was being built, so an error of the op is ignored.
-            return;
-        }
-        let now = self.forward_to(now);
+        // If the run was stopped while the op was being built, an error of the op is ignored.
+        let Some(now) = self.advance(now) else { return };
         self.work.preparing -= 1;
         let core = &mut self.stages[stage].core;
         match outcome {
@@ -243,10 +231,7 @@ impl Schedule {
 
     /// Records the results of several tasks of one stage.
     pub(crate) fn complete_all(&mut self, done: impl Iterator<Item = DoneTask>, now: Tick) {
-        if self.end.over {
-            return;
-        }
-        let now = self.forward_to(now);
+        let Some(now) = self.advance(now) else { return };
         let mut stage = None;
         for done in done {
             stage = Some(done.task.stage);
@@ -279,10 +264,7 @@ impl Schedule {
     }
 
     pub(crate) fn deliver(&mut self, now: Tick) -> SinkDelivery {
-        if self.end.over {
-            return SinkDelivery::Over;
-        }
-        let now = self.forward_to(now);
+        let Some(now) = self.advance(now) else { return SinkDelivery::Over };
         let last = self.queues.len() - 1;
         match self.queues[last].take(now) {
             Take::Item(item, bytes) => {
@@ -479,6 +461,12 @@ impl Schedule {
             Some(unread) => ledger.ended_together(unread),
             None => ledger,
         }
+    }
+
+    /// Time of an event at `now`; `None` once the run is over.
+    #[inline]
+    fn advance(&mut self, now: Tick) -> Option<Tick> {
+        (!self.end.over).then(|| self.forward_to(now))
     }
 
     fn forward_to(&mut self, now: Tick) -> Tick {

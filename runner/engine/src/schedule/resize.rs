@@ -35,10 +35,7 @@ impl Schedule {
     /// Changes a setting, and moves what can move then. Tasks that were begun before a concurrency was lowered end as usual, and items
     /// above a lowered capacity stay in their queue until they are taken. Has no effect on a run that is over.
     pub(crate) fn resize(&mut self, change: Resize<'_>, now: Tick) -> Result<(), ResizeFault> {
-        if self.end.over {
-            return Ok(());
-        }
-        let now = self.forward_to(now);
+        let Some(now) = self.advance(now) else { return Ok(()) };
         match change {
             Resize::Concurrency(id, concurrency) => {
                 let found = self.stages.iter().position(|stage| stage.core.id == id);

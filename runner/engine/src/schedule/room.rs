@@ -53,10 +53,7 @@ impl NodesBehind<'_> {
 impl Schedule {
     /// Records that the source made a chunk of `bytes` and also keeps `kept_bytes`. Returns true if the chunk may be offered.
     pub(crate) fn source_waits(&mut self, bytes: u64, kept_bytes: u64, now: Tick) -> bool {
-        if self.end.over {
-            return false;
-        }
-        let now = self.forward_to(now);
+        let Some(now) = self.advance(now) else { return false };
         self.source.wait_with(bytes, &mut self.budget);
         self.source.keep(kept_bytes, &mut self.budget);
         if self.work.preparing > 0 {
