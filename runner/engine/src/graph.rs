@@ -153,15 +153,12 @@ impl<Op> Chain<Op> {
 
 impl StageOp {
     fn rule(&self, position: usize, threads: usize) -> PipeRule {
-        match self {
-            Self::Tasks { concurrency, order, .. } => {
-                PipeRule { concurrency: concurrency.get() as usize, order: *order, runs_on: RunsOn::Tasks }
+        let (concurrency, order, runs_on) = match self {
+            Self::Tasks { concurrency, order, .. } => (concurrency, order, RunsOn::Tasks),
+            Self::Threads { concurrency, order, stateful, .. } => {
+                (concurrency, order, RunsOn::thread(*stateful, position, threads))
             }
-            Self::Threads { concurrency, order, stateful, .. } => PipeRule {
-                concurrency: concurrency.get() as usize,
-                order: *order,
-                runs_on: RunsOn::thread(*stateful, position, threads),
-            },
-        }
+        };
+        PipeRule { concurrency: concurrency.get() as usize, order: *order, runs_on }
     }
 }

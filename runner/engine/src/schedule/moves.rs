@@ -84,7 +84,8 @@ impl Schedule {
             }
             Some(Stage { kind: Kind::Join(join), .. }) => {
                 let route = join.route;
-                (false, self.step_join(route, now))
+                self.step_route(route, now, Routing::join);
+                (false, self.agenda.mark_touched())
             }
             stage => {
                 match stage {
@@ -114,12 +115,6 @@ impl Schedule {
                 self.cut(join - 1, message);
             }
         }
-    }
-
-    /// Steps the join of a route. Returns true if anything moved.
-    fn step_join(&mut self, route: usize, now: Tick) -> bool {
-        self.step_route(route, now, Routing::join);
-        self.agenda.mark_touched()
     }
 
     /// Closes the routers of all routes that contain `node`, so that the other paths end.

@@ -341,7 +341,8 @@ impl Pipe {
             }
             let task = &mut self.slots[slot];
             let Some(item) = task.results.take() else {
-                self.release(slot, core, step.now);
+                self.line.pop_front();
+                self.free_slot(slot, core, step.now);
                 continue;
             };
             let samples = item.samples();
@@ -353,7 +354,7 @@ impl Pipe {
                     core.book.out += samples;
                 }
                 Err(item) => {
-                    task.results.give_back(item);
+                    task.results.next = Some(item);
                     break;
                 }
             }
@@ -497,12 +498,6 @@ impl Pipe {
         }
     }
 
-    /// Frees the first slot after all its results were put.
-    fn release(&mut self, slot: usize, core: &mut Core, now: Tick) {
-        self.line.pop_front();
-        self.free_slot(slot, core, now);
-    }
-
     fn free_slot(&mut self, slot: usize, core: &mut Core, now: Tick) {
         self.turn_slot(slot, SlotState::Free, core, now);
         self.slots[slot].first = None;
@@ -545,10 +540,6 @@ impl Results {
 
     fn take(&mut self) -> Option<Item> {
         self.next.take().or_else(|| self.rest.next())
-    }
-
-    fn give_back(&mut self, item: Item) {
-        self.next = Some(item);
     }
 
     fn is_empty(&self) -> bool {

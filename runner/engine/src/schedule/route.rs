@@ -19,7 +19,7 @@ use super::failures::FailedTask;
 use super::queue::{Queue, Take};
 use super::stage::{Kind, Stage};
 use crate::item::Item;
-use crate::ports::{Failed, Fault};
+use crate::ports::{Fault, Output};
 use crate::route::Route;
 
 /// Maximum number of items and marks that the router may be ahead of the join, in a route that keeps the order. Stages that drop all
@@ -226,11 +226,7 @@ impl Routing {
             }
             Err(fault) => {
                 let epoch = item.first().map_or(0, |(_, origin)| origin.epoch);
-                let failed: Vec<Failed> = item
-                    .into_samples()
-                    .into_iter()
-                    .map(|sample| Failed { sample, fault: fault.clone() })
-                    .collect();
+                let failed = Output::all_failed(item.into_samples(), &fault).failed;
                 joined.book.taken += samples;
                 joined.meter.on_task(None, samples);
                 let task = FailedTask::new(&joined.id, joined.on_error, failed, None);
