@@ -197,7 +197,7 @@ impl<'a> Client<'a> {
         });
         let Some(address) = address else { return };
         // Disconnects with unacknowledged batches.
-        let Ok(client) = StreamClient::connect(Path::new(&address.socket), &address.secret) else { return };
+        let Ok(client) = StreamClient::connect(Path::new(&address.socket), &address.secret.0) else { return };
         for number in 0..takes {
             match client.next(Duration::from_secs(1)) {
                 Ok(Received::Batch(batch)) if number.is_multiple_of(2) => drop(client.acknowledge(batch.seq)),

@@ -83,7 +83,7 @@ fn address(served: &Served, run: &str) -> StreamAddress {
 }
 
 fn connect(address: &StreamAddress) -> Result<Client, StreamError> {
-    Client::connect(Path::new(&address.socket), &address.secret)
+    Client::connect(Path::new(&address.socket), &address.secret.0)
 }
 
 fn next(client: &Client) -> Batch {
@@ -185,9 +185,9 @@ fn one_consumer_at_a_time_may_connect_and_only_with_the_secret() {
     assert_eq!(next(&first).seq, 0);
     assert_eq!(refusal(connect(&address)), Refusal::Busy);
     let mut wrong = address.clone();
-    wrong.secret = wrong.secret.chars().rev().collect();
+    wrong.secret.0 = wrong.secret.0.chars().rev().collect();
     assert_eq!(refusal(connect(&wrong)), Refusal::Stranger);
-    wrong.secret.clear();
+    wrong.secret.0.clear();
     assert_eq!(refusal(connect(&wrong)), Refusal::Stranger);
     drop(first);
     let (batches, end) = drain(&connect(&address).unwrap());
@@ -212,7 +212,7 @@ fn the_api_returns_the_secret_only_to_holders_of_the_token() {
     assert!(why(served.get(&format!("/runs/{queued}/stream"))).starts_with("the run is queued"));
     served.get("/runs/nothing/stream").is(404);
     for shown in ["/runs".to_owned(), format!("/runs/{run}"), format!("/runs/{run}/spec")] {
-        assert!(!served.get(&shown).text().contains(&address.secret), "{shown}");
+        assert!(!served.get(&shown).text().contains(&address.secret.0), "{shown}");
     }
     drain(&connect(&address).unwrap());
     served.over(&run);

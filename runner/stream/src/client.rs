@@ -23,7 +23,7 @@ use crate::door::is_ours;
 use crate::frame::{Garbled, Incoming, Outgoing, Read};
 use crate::mapping;
 use crate::protocol::{
-    BatchHead, End, FromConsumer, MAX_BODY_BYTES, MAX_REGIONS, PROTOCOL, Refused, ToConsumer, Welcome,
+    BatchHead, End, FromConsumer, MAX_BODY_BYTES, MAX_REGIONS, PROTOCOL, Refused, Secret, ToConsumer, Welcome,
 };
 
 /// A consumer of a run. When the client is dropped, unacknowledged batches go to the next consumer; received arrays that still
@@ -124,7 +124,7 @@ impl Client {
         let connection =
             Arc::new(Connection { socket: stream, unsent: Mutex::default(), process: std::process::id() });
         let clock = MonotonicClock::start();
-        let hello = FromConsumer::Hello { protocol: PROTOCOL, secret: secret.to_owned() };
+        let hello = FromConsumer::Hello { protocol: PROTOCOL, secret: Secret(secret.to_owned()) };
         connection.send(&clock, &hello)?;
         let mut incoming = Incoming::new(MAX_BODY_BYTES);
         let until = clock.now().after(ANSWER_TIMEOUT);

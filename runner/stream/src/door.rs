@@ -22,12 +22,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::geteuid;
 
-use crate::Secret;
 use crate::consumer::StreamState;
 use crate::frame::{Garbled, Incoming, Outgoing, Read};
 use crate::outbox::{KeepsTooMuch, KeptRegions, NotGiven, Reading};
 use crate::place::SocketPath;
-use crate::protocol::{FromConsumer, PROTOCOL, Refusal, Refused, ToConsumer, Welcome};
+use crate::protocol::{FromConsumer, PROTOCOL, Refusal, Refused, Secret, ToConsumer, Welcome};
 
 /// Time limit for the authentication of a connection.
 const ARRIVAL: Duration = Duration::from_secs(1);
@@ -270,7 +269,7 @@ impl Door {
     }
 
     /// Accepts a connection as the consumer, or refuses it.
-    fn admit(&mut self, arriving: Arriving, protocol: u32, secret: &str) {
+    fn admit(&mut self, arriving: Arriving, protocol: u32, secret: &Secret) {
         let Arriving { socket, incoming, .. } = arriving;
         if !self.secret.is(secret) {
             return refuse(&socket, Refusal::Stranger, "the secret does not belong to this run");
@@ -351,7 +350,7 @@ impl Door {
 
 impl Arriving {
     /// Returns the protocol version and the secret once the hello has arrived.
-    fn receive_hello(&mut self) -> Result<Option<(u32, String)>, Broken> {
+    fn receive_hello(&mut self) -> Result<Option<(u32, Secret)>, Broken> {
         if self.incoming.read(&self.socket)? == Read::End {
             return Err(Broken::Left);
         }

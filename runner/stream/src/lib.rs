@@ -19,7 +19,6 @@ mod place;
 pub mod protocol;
 mod region;
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,13 +28,12 @@ use penstock_types::run::RunId;
 use penstock_types::text::printable;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use subtle::ConstantTimeEq;
 
 pub use self::consumer::StreamConsumer;
 
 use self::door::Door;
 use self::place::SocketPath;
-use self::protocol::{PROTOCOL, Welcome};
+use self::protocol::{PROTOCOL, Secret, Welcome};
 use self::region::SharedMemory;
 
 /// Number of random bytes in a secret.
@@ -44,12 +42,13 @@ const SECRET_BYTES: usize = 32;
 const SHOWN_NAME: usize = 256;
 
 /// Address at which a run's batches are available, with the secret that gives access to them.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct StreamAddress {
     /// Path of the Unix socket on the machine of the server.
     pub socket: String,
     /// Secret of this run, which a client sends in its first message.
-    pub secret: String,
+    #[schemars(with = "String")]
+    pub secret: Secret,
     /// Version of the protocol on the socket.
     pub protocol: u32,
 }
@@ -66,9 +65,6 @@ pub enum OpenStreamError {
     Door(#[source] io::Error),
 }
 
-#[derive(Clone)]
-struct Secret(String);
-
 /// Opens the stream of a run: its socket accepts connections. Returns the consumer to which the run passes its batches, and the
 /// address for clients, including the secret. The socket is created in `folder`, or elsewhere if its path would be too long. At
 /// most `ahead` batches are unacknowledged at a time; the run fails if a batch waits longer than `wait` while no consumer is connected.
@@ -83,7 +79,7 @@ pub fn open(
     let (place, listener) = SocketPath::listen(folder, run)?;
     let welcome = Welcome { protocol: PROTOCOL, run: run.clone(), name: printable(name, SHOWN_NAME), ahead };
     let socket = place.shown().to_owned();
-    let address = StreamAddress { socket, secret: secret.0.clone(), protocol: PROTOCOL };
+    let address = StreamAddress { socket, secret: secret.clone(), protocol: PROTOCOL };
     let door = Door::new(place, listener, secret, welcome).map_err(OpenStreamError::Door)?;
     let consumer = StreamConsumer::new(door, run, Pool::new(SharedMemory::default()), wait)?;
     Ok((consumer, address))
@@ -96,29 +92,6 @@ fn random_hex<const BYTES: usize>() -> Result<String, OpenStreamError> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-impl Secret {
-    /// Compares two secrets; takes constant time for secrets of equal length.
-    fn is(&self, offered: &str) -> bool {
-        self.0.as_bytes().ct_eq(offered.as_bytes()).into()
-    }
-}
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret")
-    }
-}
-
-/// Omits the secret from the output.
-impl fmt::Debug for StreamAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StreamAddress")
-            .field("socket", &self.socket)
-            .field("protocol", &self.protocol)
-            .finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,8 +102,9 @@ mod tests {
         assert_eq!(secret.len(), 64);
         assert_ne!(secret, random_hex::<SECRET_BYTES>().unwrap());
         let known = Secret(secret.clone());
-        assert!(known.is(&secret) && !known.is("") && !known.is(&secret[1..]));
-        let address = StreamAddress { socket: "/s".to_owned(), secret: secret.clone(), protocol: 1 };
+        let is_known = |offered: &str| known.is(&Secret(offered.to_owned()));
+        assert!(is_known(&secret) && !is_known("") && !is_known(&secret[1..]));
+        let address = StreamAddress { socket: "/s".to_owned(), secret: known.clone(), protocol: 1 };
         assert!(!format!("{known:?} {address:?}").contains(&secret));
     }
 }

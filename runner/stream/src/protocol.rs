@@ -17,6 +17,7 @@ use std::fmt;
 
 use penstock_types::run::RunId;
 use serde::{Deserialize, Serialize};
+use subtle::ConstantTimeEq;
 
 /// Version of this protocol.
 pub const PROTOCOL: u32 = 3;
@@ -43,14 +44,14 @@ pub enum ToConsumer {
 }
 
 /// A message from a consumer.
-#[derive(Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum FromConsumer {
     /// First message, which authenticates the connection.
     Hello {
         /// Protocol version of the consumer.
         protocol: u32,
-        secret: String,
+        secret: Secret,
     },
     /// The consumer is done with a batch that it received on this socket; the server never sends it again.
     Ack { seq: u64 },
@@ -58,16 +59,20 @@ pub enum FromConsumer {
     Release { region: u64 },
 }
 
-/// Omits the secret from the output.
-impl fmt::Debug for FromConsumer {
+/// Secret of a run, which gives access to its batches. Its debug output does not contain it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Secret(pub String);
+
+impl Secret {
+    /// Compares two secrets; takes constant time for secrets of equal length.
+    pub(crate) fn is(&self, offered: &Self) -> bool {
+        self.0.as_bytes().ct_eq(offered.0.as_bytes()).into()
+    }
+}
+
+impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Hello { protocol, .. } => {
-                f.debug_struct("Hello").field("protocol", protocol).finish_non_exhaustive()
-            }
-            Self::Ack { seq } => f.debug_struct("Ack").field("seq", seq).finish(),
-            Self::Release { region } => f.debug_struct("Release").field("region", region).finish(),
-        }
+        f.write_str("Secret")
     }
 }
 
@@ -142,7 +147,7 @@ mod tests {
     #[test]
     fn messages_have_the_documented_json_form() {
         let written = |message: &FromConsumer| serde_json::to_value(message).unwrap();
-        let hello = FromConsumer::Hello { protocol: 1, secret: "s".to_owned() };
+        let hello = FromConsumer::Hello { protocol: 1, secret: Secret("s".to_owned()) };
         assert_eq!(written(&hello), json!({ "hello": { "protocol": 1, "secret": "s" } }));
         assert_eq!(written(&FromConsumer::Ack { seq: 7 }), json!({ "ack": { "seq": 7 } }));
         assert_eq!(written(&FromConsumer::Release { region: 3 }), json!({ "release": { "region": 3 } }));
