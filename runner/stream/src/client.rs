@@ -1,7 +1,6 @@
 //! The client side of a stream: takes the batches of a run from a server on the same machine.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::fmt;
 use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -32,7 +31,6 @@ use crate::protocol::{
 #[derive(Debug)]
 pub struct Client {
     connection: Arc<Connection>,
-    clock: MonotonicClock,
     welcome: Welcome,
     receiving: Mutex<Receiving>,
     /// Numbers of the received batches that are not yet acknowledged.
@@ -92,6 +90,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 struct Connection {
     socket: UnixStream,
+    clock: MonotonicClock,
     /// Frames to be sent; a part of the first frame may already be sent.
     unsent: Mutex<VecDeque<Outgoing>>,
     /// Id of the process that connected. A forked child does not release arrays, because its parent may still read them.
@@ -121,29 +120,24 @@ impl Client {
         if !is_ours(&stream) {
             return Err(StreamError::Stranger(socket.to_owned()));
         }
-        let connection =
-            Arc::new(Connection { socket: stream, unsent: Mutex::default(), process: std::process::id() });
-        let clock = MonotonicClock::start();
-        let hello = FromConsumer::Hello { protocol: PROTOCOL, secret: Secret(secret.to_owned()) };
-        connection.send(&clock, &hello)?;
+        let (clock, process) = (MonotonicClock::start(), std::process::id());
+        let connection = Arc::new(Connection { socket: stream, clock, unsent: Mutex::default(), process });
+        connection.send(&FromConsumer::Hello { protocol: PROTOCOL, secret: Secret(secret.to_owned()) })?;
         let mut incoming = Incoming::new(MAX_BODY_BYTES);
         let until = clock.now().after(ANSWER_TIMEOUT);
-        let received = loop {
-            match connection.receive(&clock, &mut incoming, until)? {
+        let welcome = loop {
+            match connection.receive(&mut incoming, until)? {
+                Some((ToConsumer::Welcome(welcome), _)) => break welcome,
+                Some((ToConsumer::Refused(refused), _)) => return Err(StreamError::Refused(refused)),
+                Some((ToConsumer::End(_) | ToConsumer::Batch(_), _)) => {
+                    return Err(StreamError::Garbled("the first message is not a welcome".to_owned()));
+                }
                 None if clock.now() < until => {}
-                received => break received,
+                None => return Err(StreamError::Late(ANSWER_TIMEOUT)),
             }
-        };
-        let welcome = match received {
-            Some((ToConsumer::Welcome(welcome), _)) => welcome,
-            Some((ToConsumer::Refused(refused), _)) => return Err(StreamError::Refused(refused)),
-            Some((ToConsumer::End(_) | ToConsumer::Batch(_), _)) => {
-                return Err(StreamError::Garbled("the first message is not a welcome".to_owned()));
-            }
-            None => return Err(StreamError::Late(ANSWER_TIMEOUT)),
         };
         let receiving = Mutex::new(Receiving { incoming, last: None });
-        Ok(Self { connection, clock, welcome, receiving, out: Mutex::default() })
+        Ok(Self { connection, welcome, receiving, out: Mutex::default() })
     }
 
     /// The server's description of the run.
@@ -174,9 +168,8 @@ impl Client {
     fn receive(&self, receiving: &mut Receiving, most: Duration) -> Result<Received, StreamError> {
         // A send error is ignored: the messages already received state the reason.
         self.connection.flush().ok();
-        let until = self.clock.now().after(most);
-        let Some((message, body)) = self.connection.receive(&self.clock, &mut receiving.incoming, until)?
-        else {
+        let until = self.connection.clock.now().after(most);
+        let Some((message, body)) = self.connection.receive(&mut receiving.incoming, until)? else {
             return Ok(Received::Nothing);
         };
         match message {
@@ -196,7 +189,7 @@ impl Client {
         if !locked(&self.out).remove(&seq) {
             return Err(StreamError::NotGiven(seq));
         }
-        self.connection.send(&self.clock, &FromConsumer::Ack { seq })
+        self.connection.send(&FromConsumer::Ack { seq })
     }
 
     fn contents(
@@ -214,12 +207,9 @@ impl Client {
             let bytes = usize::try_from(region.bytes)
                 .map_err(|_| StreamError::Garbled("a region is too large".to_owned()))?;
             let mapping =
-                Some(mapping::borrow(file, bytes).map_err(|error| StreamError::Memory(Arc::new(error)))?);
-            regions.push(Bytes::from_owner(Borrowed {
-                mapping,
-                id: region.id,
-                connection: self.connection.clone(),
-            }));
+                mapping::borrow(file, bytes).map_err(|error| StreamError::Memory(Arc::new(error)))?;
+            let connection = self.connection.clone();
+            regions.push(Bytes::from_owner(Borrowed { mapping: Some(mapping), id: region.id, connection }));
         }
         match decode(body, &regions) {
             Ok(Item::Collated(batch)) => Ok(batch),
@@ -253,11 +243,11 @@ impl Connection {
     }
 
     /// Sends a message, and waits until it is sent.
-    fn send(&self, clock: &MonotonicClock, message: &FromConsumer) -> Result<(), StreamError> {
+    fn send(&self, message: &FromConsumer) -> Result<(), StreamError> {
         locked(&self.unsent).push_back(Outgoing::new(message));
-        let until = clock.now().after(ANSWER_TIMEOUT);
+        let until = self.clock.now().after(ANSWER_TIMEOUT);
         while !self.flush()? {
-            if !self.wait(PollFlags::OUT, until, clock.now())? && clock.now() >= until {
+            if !self.wait(PollFlags::OUT, until)? && self.clock.now() >= until {
                 return Err(StreamError::Late(ANSWER_TIMEOUT));
             }
         }
@@ -273,7 +263,6 @@ impl Connection {
     /// Returns the next message; `None` if the time is up or a signal arrives first.
     fn receive(
         &self,
-        clock: &MonotonicClock,
         incoming: &mut Incoming,
         until: Tick,
     ) -> Result<Option<(ToConsumer, Bytes)>, StreamError> {
@@ -284,15 +273,15 @@ impl Connection {
             match incoming.read(&self.socket).map_err(broken)? {
                 Read::Something => {}
                 Read::End => return Err(StreamError::Closed),
-                Read::Nothing if self.wait(PollFlags::IN, until, clock.now())? => {}
+                Read::Nothing if self.wait(PollFlags::IN, until)? => {}
                 Read::Nothing => return Ok(None),
             }
         }
     }
 
     /// Waits until the socket is ready. Returns false if the time is up or a signal arrives first.
-    fn wait(&self, ready: PollFlags, until: Tick, now: Tick) -> Result<bool, StreamError> {
-        let left = Duration::from_nanos(until - now);
+    fn wait(&self, ready: PollFlags, until: Tick) -> Result<bool, StreamError> {
+        let left = Duration::from_nanos(until - self.clock.now());
         let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
         let timeout = Timespec { tv_sec: seconds, tv_nsec: left.subsec_nanos().into() };
         let mut polled = [PollFd::new(&self.socket, ready)];
@@ -340,11 +329,5 @@ impl Drop for Borrowed {
         locked(&self.connection.unsent).push_back(Outgoing::new(&FromConsumer::Release { region: self.id }));
         // An error is ignored here: the unsent rest is sent with the next message.
         self.connection.flush().ok();
-    }
-}
-
-impl fmt::Debug for Borrowed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Borrowed").field("id", &self.id).finish_non_exhaustive()
     }
 }
