@@ -45,7 +45,7 @@ pub(crate) struct StreamState {
     /// Notified when a batch is acknowledged, and when a consumer connects or leaves.
     changed: Condvar,
     /// Event descriptor that becomes readable when the outbox changes.
-    wake: OwnedFd,
+    pub(crate) wake: OwnedFd,
     clock: MonotonicClock,
 }
 
@@ -59,7 +59,7 @@ impl StreamConsumer {
         memory: Pool<SharedMemory>,
         wait: Duration,
     ) -> Result<Self, OpenStreamError> {
-        let shared = door.shared();
+        let shared = door.shared.clone();
         let door = Builder::new().name("stream".to_owned()).spawn(|| door.run());
         let door = Some(door.map_err(OpenStreamError::Door)?);
         let lent = Arc::new(RevocableMemory::new(memory.clone()));
@@ -190,10 +190,6 @@ impl StreamState {
     /// Wakes the run, which may be waiting for a change made by the thread that serves the socket.
     pub(crate) fn on_change(&self) {
         self.changed.notify_all();
-    }
-
-    pub(crate) fn wake(&self) -> &OwnedFd {
-        &self.wake
     }
 
     /// Resets the wake-up descriptor, so that it is not readable until the next change.

@@ -11,7 +11,6 @@
 
 use std::io;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,7 +48,7 @@ const READS: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Door {
     listener: UnixListener,
-    shared: Arc<StreamState>,
+    pub(crate) shared: Arc<StreamState>,
     secret: Secret,
     welcome: Welcome,
     arriving: Vec<Arriving>,
@@ -142,10 +141,6 @@ impl Door {
         })
     }
 
-    pub(crate) fn shared(&self) -> Arc<StreamState> {
-        self.shared.clone()
-    }
-
     /// Serves the socket until the stream has ended and the consumer was notified.
     pub(crate) fn run(mut self) {
         while !self.is_over() {
@@ -192,7 +187,7 @@ impl Door {
             None => PollFlags::IN,
         };
         let mut polled = vec![
-            PollFd::new(self.shared.wake(), PollFlags::IN),
+            PollFd::new(&self.shared.wake, PollFlags::IN),
             PollFd::new(&self.listener, if is_open { PollFlags::IN } else { PollFlags::empty() }),
         ];
         polled.extend(self.present.iter().map(|found| PollFd::new(&found.socket, present(found))));
@@ -225,25 +220,17 @@ impl Door {
 
     fn accept(&mut self) {
         match self.listener.accept() {
+            Ok((socket, _)) if !is_ours(&socket) => {
+                let why = "only the user that the server runs as may take batches";
+                refuse(&socket, Refusal::Stranger, why);
+            }
             Ok((socket, _)) => {
                 let until = self.shared.now().after(ARRIVAL);
-                if is_ours(&socket) {
-                    if self.arriving.len() >= MAX_ARRIVING {
-                        let first = self.arriving.remove(0);
-                        refuse(
-                            &first.socket,
-                            Refusal::Garbled,
-                            "it had not authenticated when too many other connections arrived",
-                        );
-                    }
-                    self.arriving.push(Arriving { socket, incoming: Incoming::new(0), until });
-                } else {
-                    refuse(
-                        &socket,
-                        Refusal::Stranger,
-                        "only the user that the server runs as may take batches",
-                    );
+                if self.arriving.len() >= MAX_ARRIVING {
+                    let why = "it had not authenticated when too many other connections arrived";
+                    refuse(&self.arriving.remove(0).socket, Refusal::Garbled, why);
                 }
+                self.arriving.push(Arriving { socket, incoming: Incoming::new(0), until });
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
@@ -438,9 +425,8 @@ pub(crate) fn is_ours(socket: &UnixStream) -> bool {
     socket_peercred(socket).is_ok_and(|peer| peer.uid == geteuid())
 }
 
-fn refuse(socket: impl AsFd, reason: Refusal, why: &str) {
+fn refuse(socket: &UnixStream, reason: Refusal, why: &str) {
     let message = ToConsumer::Refused(Refused { reason, why: why.to_owned() });
-    let socket: BorrowedFd<'_> = socket.as_fd();
     if let Err(error) = Outgoing::new(&message).send(socket) {
         tracing::debug!(%error, "cannot send a refusal");
     }
@@ -450,6 +436,7 @@ fn refuse(socket: impl AsFd, reason: Refusal, why: &str) {
 mod tests {
     use std::io::IoSlice;
     use std::mem::MaybeUninit;
+    use std::os::fd::AsFd;
 
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 

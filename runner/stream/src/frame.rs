@@ -88,7 +88,7 @@ impl Outgoing {
     /// Sends as much as the socket accepts now. Returns true if the frame has been sent completely.
     pub(crate) fn send(&mut self, socket: impl AsFd) -> io::Result<bool> {
         let all = self.head.len() + self.body.len();
-        let files: Vec<BorrowedFd<'_>> = self.regions.iter().map(|region| region.as_fd()).collect();
+        let files: Vec<BorrowedFd<'_>> = self.regions.iter().map(|region| region.file.as_fd()).collect();
         while self.sent < all {
             let head = &self.head[self.sent.min(self.head.len())..];
             let body = &self.body[self.sent.saturating_sub(self.head.len())..];

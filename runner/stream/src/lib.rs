@@ -78,7 +78,7 @@ pub fn open(
     let secret = Secret(random_hex::<SECRET_BYTES>()?);
     let (place, listener) = SocketPath::listen(folder, run)?;
     let welcome = Welcome { protocol: PROTOCOL, run: run.clone(), name: printable(name, SHOWN_NAME), ahead };
-    let socket = place.shown().to_owned();
+    let socket = place.shown.clone();
     let address = StreamAddress { socket, secret: secret.clone(), protocol: PROTOCOL };
     let door = Door::new(place, listener, secret, welcome).map_err(OpenStreamError::Door)?;
     let consumer = StreamConsumer::new(door, run, Pool::new(SharedMemory::default()), wait)?;

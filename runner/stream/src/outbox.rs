@@ -33,8 +33,7 @@ struct Waiting {
 }
 
 /// Regions that a consumer may still read, by id. The memory of these regions is not reused before this value is dropped.
-#[derive(Debug, Default)]
-pub(crate) struct Reading(BTreeMap<u64, Bytes>);
+pub(crate) type Reading = BTreeMap<u64, Bytes>;
 
 #[derive(Debug)]
 pub(crate) struct Delivery {
@@ -111,13 +110,9 @@ impl Outbox {
         self.alone_since.map_or(Duration::ZERO, |since| Duration::from_nanos(now - since))
     }
 
-    pub(crate) fn has_consumer(&self) -> bool {
-        self.consumer.is_some()
-    }
-
     /// Registers a new consumer; no other consumer may be registered.
     pub(crate) fn on_consumer(&mut self) {
-        debug_assert!(!self.has_consumer());
+        debug_assert!(self.consumer.is_none());
         self.consumer = Some(Reading::default());
         self.alone_since = None;
     }
@@ -141,12 +136,12 @@ impl Outbox {
         let redelivered = waiting.was_out;
         (waiting.is_out, waiting.was_out) = (true, true);
         let shown = waiting.parcel.regions.iter().map(|shown| (shown.region.id, shown.kept.clone()));
-        reading.0.extend(shown);
+        reading.extend(shown);
         Ok(Some(Delivery { seq: *seq, parcel: waiting.parcel.clone(), redelivered }))
     }
 
     fn kept(&self) -> KeptRegions {
-        let read = self.consumer.iter().flat_map(|reading| reading.0.iter());
+        let read = self.consumer.iter().flatten();
         let out = self.waiting.values().filter(|waiting| waiting.is_out);
         let out: BTreeSet<u64> =
             out.flat_map(|waiting| waiting.parcel.regions.iter().map(|shown| shown.region.id)).collect();
@@ -166,7 +161,7 @@ impl Outbox {
 
     pub(crate) fn release(&mut self, region: u64) -> Result<(), NotGiven> {
         let reading = self.consumer.as_mut();
-        reading.and_then(|reading| reading.0.remove(&region)).map(drop).ok_or(NotGiven::Region(region))
+        reading.and_then(|reading| reading.remove(&region)).map(drop).ok_or(NotGiven::Region(region))
     }
 
     /// Unregisters the consumer: its unacknowledged batches go to the next consumer. Returns the regions that the old consumer
@@ -185,12 +180,6 @@ impl Outbox {
 
     pub(crate) fn end(&self) -> Option<&End> {
         self.end.as_ref()
-    }
-}
-
-impl Reading {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 

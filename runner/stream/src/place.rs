@@ -11,7 +11,8 @@ use crate::{OpenStreamError, random_hex};
 #[derive(Debug)]
 pub(crate) struct SocketPath {
     socket: PathBuf,
-    shown: String,
+    /// Path of the socket, as sent to consumers.
+    pub(crate) shown: String,
     /// Folder that was created only for this socket, and is removed together with it.
     private_folder: Option<PathBuf>,
 }
@@ -47,10 +48,9 @@ impl SocketPath {
         let name = format!("penstock-{}", random_hex::<NAME_BYTES>()?);
         let users = users.filter(|folder| folder.is_absolute() && folder.is_dir());
         let folders = users.into_iter().chain([PathBuf::from("/tmp")]);
-        let sockets = folders.map(|folder| folder.join(&name).join("stream.sock"));
+        let mut sockets = folders.map(|folder| folder.join(&name).join("stream.sock"));
         let (socket, shown) = sockets
-            .filter_map(|socket| shown(&socket).map(|shown| (socket, shown)))
-            .next()
+            .find_map(|socket| shown(&socket).map(|shown| (socket, shown)))
             .expect("a path below /tmp is short");
         let folder = socket.parent().unwrap_or(&socket).to_owned();
         // Fails if the folder exists, because another user could have created it.
@@ -59,11 +59,6 @@ impl SocketPath {
             .create(&folder)
             .map_err(|source| OpenStreamError::Folder { folder: folder.clone(), source })?;
         Ok(Self { socket, shown, private_folder: Some(folder) })
-    }
-
-    /// Path of the socket, as sent to consumers.
-    pub(crate) fn shown(&self) -> &str {
-        &self.shown
     }
 }
 
@@ -109,7 +104,7 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let folder = data.path().join("streams");
         let (place, _listener) = SocketPath::listen(&folder, "run-1").unwrap();
-        let socket = PathBuf::from(place.shown());
+        let socket = PathBuf::from(&place.shown);
         assert_eq!(socket, folder.join("run-1.sock"));
         assert_eq!((mode(&folder), mode(&socket)), (0o700, 0o600));
         drop(place);
@@ -120,18 +115,18 @@ mod tests {
     fn a_path_that_is_too_long_is_replaced_by_a_short_one() {
         let data = tempfile::tempdir().unwrap();
         let (place, _listener) = SocketPath::listen(&data.path().join("x".repeat(100)), "run-1").unwrap();
-        let socket = PathBuf::from(place.shown());
+        let socket = PathBuf::from(&place.shown);
         let folder = socket.parent().unwrap().to_owned();
-        assert!(place.shown().len() <= MAX_PATH_BYTES);
+        assert!(place.shown.len() <= MAX_PATH_BYTES);
         assert_eq!((mode(&folder), mode(&socket)), (0o700, 0o600));
         drop(place);
         assert!(!folder.exists());
         let users = SocketPath::in_private_folder(Some(data.path().to_owned())).unwrap();
-        assert!(users.shown().starts_with(data.path().to_str().unwrap()));
+        assert!(users.shown.starts_with(data.path().to_str().unwrap()));
         let long = Some(data.path().join("x".repeat(100)));
         let own = SocketPath::in_private_folder(long).unwrap();
-        let folder = PathBuf::from(own.shown()).parent().unwrap().to_owned();
-        assert!(own.shown().starts_with("/tmp/penstock-") && folder.exists());
+        let folder = PathBuf::from(&own.shown).parent().unwrap().to_owned();
+        assert!(own.shown.starts_with("/tmp/penstock-") && folder.exists());
         drop(own);
         assert!(!folder.exists());
     }

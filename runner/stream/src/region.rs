@@ -1,5 +1,5 @@
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use memmap2::MmapMut;
@@ -25,7 +25,7 @@ pub(crate) struct Region {
     /// Number of the region, unique in the run.
     pub(crate) id: u64,
     pub(crate) bytes: usize,
-    file: OwnedFd,
+    pub(crate) file: OwnedFd,
 }
 
 /// The writable mapping of a region.
@@ -87,12 +87,6 @@ impl BatchMemory for RevocableMemory {
         // The lock is held until the region is taken, so that no region is taken after the end.
         let pool = locked(&self.0);
         pool.as_ref().and_then(|pool| pool.take(len))
-    }
-}
-
-impl AsFd for Region {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
     }
 }
 
