@@ -17,7 +17,7 @@ use crate::driver::{Copies, CudaContext, CudaStream};
 use crate::error::DriverError;
 use crate::figures::{CopiedBatch, TransferFigures};
 use crate::memory::PinnedMemory;
-use crate::ring::{Filled, Ring, SlotSearch};
+use crate::ring::{DeviceBuffer, Lease, Ring, SlotSearch};
 use crate::slot::{CopierMessage, CopyJob, RingSlot};
 
 pub(crate) struct Copier {
@@ -193,8 +193,11 @@ impl Copier {
         slot: &RingSlot,
         copies: &mut Copies,
     ) -> Result<usize, DriverError> {
-        let mut arrays: Vec<(Bytes, usize)> =
-            places.iter().map(|place| (place.array(batch), place.at)).collect();
+        let array = |place: &ArrayPlace| match &batch.fields[place.column].values {
+            Stacked::Tensor(tensor) => Some((tensor.data.clone(), place.at)),
+            _ => None,
+        };
+        let mut arrays: Vec<(Bytes, usize)> = places.iter().filter_map(array).collect();
         let staged_bytes = self.stage(&mut arrays);
         slot.open(&self.stream)?;
         for (array, at) in arrays {
@@ -258,7 +261,7 @@ impl Copier {
             copying,
         });
         self.figures.set_slots(self.ring.made());
-        job.answer_with(&places, &Filled::new(slot, self.home.clone()));
+        job.answer_with(&places, &Lease::new(slot, self.home.clone()));
     }
 
     /// Fails a batch that cannot be copied. If the device is lost, all other batches fail for the same reason.
@@ -320,26 +323,17 @@ impl CopyJob {
         drop(self.reply.send(answer));
     }
 
-    fn answer_with(self, places: &[ArrayPlace], filled: &Filled) {
+    fn answer_with(self, places: &[ArrayPlace], lease: &Arc<Lease>) {
         let Self { mut batch, reply, .. } = self;
         for place in places {
             let values = &mut batch.fields[place.column].values;
             if let Stacked::Tensor(tensor) = values {
                 let shape = std::mem::take(&mut tensor.shape);
-                let memory = Arc::new(filled.buffer(place.at, place.len));
+                let memory = Arc::new(DeviceBuffer::of(lease.clone(), place.at, place.len));
                 *values = Stacked::Device(DeviceTensor { dtype: tensor.dtype, shape, memory });
             }
         }
         drop(reply.send(Ok(batch)));
-    }
-}
-
-impl ArrayPlace {
-    fn array(&self, batch: &Collated) -> Bytes {
-        match &batch.fields[self.column].values {
-            Stacked::Tensor(tensor) => tensor.data.clone(),
-            Stacked::Device(_) | Stacked::Tensors(_) | Stacked::Texts(_) | Stacked::Blobs(_) => Bytes::new(),
-        }
     }
 }
 

@@ -66,10 +66,6 @@ impl Driver {
         Err(DriverError { call: function.name, code, name, meaning })
     }
 
-    fn is_done<F>(&self, function: &Function<F>, code: ResultCode) -> Result<bool, DriverError> {
-        if code == NOT_READY { Ok(false) } else { self.check(function, code).map(|()| true) }
-    }
-
     fn text(&self, describe: symbols::Describe, code: ResultCode) -> Option<String> {
         let mut text: *const c_char = null();
         // SAFETY: the function writes a pointer to a static text, or null for an unknown code.

@@ -72,7 +72,7 @@ impl Watch {
 impl LastReading {
     /// True if the last reading is outdated.
     fn is_due(&self, now: Tick) -> bool {
-        self.get().is_none_or(|(at, _)| now >= at.after(FRESH))
+        locked(&self.0).is_none_or(|(at, _)| now >= at.after(FRESH))
     }
 
     fn set(&self, at: Tick, seen: Option<GpuRecord>) {
@@ -80,11 +80,7 @@ impl LastReading {
     }
 
     fn seen(&self) -> Option<GpuRecord> {
-        self.get().and_then(|(_, seen)| seen)
-    }
-
-    fn get(&self) -> Option<(Tick, Option<GpuRecord>)> {
-        *locked(&self.0)
+        locked(&self.0).and_then(|(_, seen)| seen)
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) enum SlotSearch {
 }
 
 /// A slot whose batch is being read; it returns to the ring when the last reader drops it.
-struct Lease {
+pub(crate) struct Lease {
     /// `None` only while `drop` returns the slot.
     slot: Option<RingSlot>,
     streams: Mutex<Vec<ConsumerStream>>,
@@ -44,9 +44,6 @@ pub struct DeviceBuffer {
     at: usize,
     len: usize,
 }
-
-/// A slot with a copied batch whose arrays are about to be lent.
-pub(crate) struct Filled(Arc<Lease>);
 
 impl Ring {
     /// Creates a ring of at most `most` slots, none of which is allocated yet.
@@ -120,26 +117,25 @@ impl Ring {
     }
 }
 
-impl Filled {
-    /// Wraps a slot with a copied batch; the slot returns to `home` after the last buffer is dropped.
-    pub(crate) fn new(mut slot: RingSlot, home: Sender<CopierMessage>) -> Self {
+impl Lease {
+    /// Lends a slot with a copied batch; the slot returns to `home` after the last buffer is dropped.
+    pub(crate) fn new(mut slot: RingSlot, home: Sender<CopierMessage>) -> Arc<Self> {
         // The events are no longer needed: the copy into the slot has waited for them.
         slot.released.clear();
-        Self(Arc::new(Lease { slot: Some(slot), streams: Mutex::default(), home }))
+        Arc::new(Self { slot: Some(slot), streams: Mutex::default(), home })
     }
 
-    pub(crate) fn buffer(&self, at: usize, len: usize) -> DeviceBuffer {
-        DeviceBuffer { lease: self.0.clone(), at, len }
-    }
-}
-
-impl Lease {
     fn slot(&self) -> &RingSlot {
         self.slot.as_ref().expect("the slot is returned only in `drop`")
     }
 }
 
 impl DeviceBuffer {
+    /// The array of `len` bytes at `at` of the lent slot.
+    pub(crate) fn of(lease: Arc<Lease>, at: usize, len: usize) -> Self {
+        Self { lease, at, len }
+    }
+
     pub fn device(&self) -> u32 {
         self.lease.slot().region.context().number
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use cudarc::driver::sys::{CUcontext, CUdevice, CUevent, CUstream, CUuuid};
 
-use super::Driver;
 use super::symbols::{Function, ResultCode, Symbols};
+use super::{Driver, NOT_READY};
 use crate::error::DriverError;
 
 /// A device's primary context, which all libraries of this process share, including PyTorch.
@@ -85,7 +85,10 @@ impl CudaContext {
     ) -> Result<bool, DriverError> {
         let function = function(&self.driver.0);
         let _entered = self.enter()?;
-        self.driver.is_done(function, call(function.call))
+        match call(function.call) {
+            NOT_READY => Ok(false),
+            code => self.driver.check(function, code).map(|()| true),
+        }
     }
 
     /// Logs the failure of a release, which the caller cannot handle. No memory leaks if the device is lost or the process is

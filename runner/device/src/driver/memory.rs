@@ -98,9 +98,7 @@ impl Drop for HostRegion {
 /// Copies to a device that were started on one stream, and the source bytes of these copies. The bytes are dropped once the
 /// copies are known to be done, and leaked if that never becomes known, because the device may still be reading them.
 #[derive(Default)]
-pub(crate) struct Copies {
-    reads: Vec<Bytes>,
-}
+pub(crate) struct Copies(Vec<Bytes>);
 
 impl Copies {
     /// Starts a copy. From pinned memory it runs asynchronously; from other memory, the driver waits for the operations in the
@@ -122,10 +120,10 @@ impl Copies {
         }
         let (from, to) = (bytes.as_ptr().cast::<c_void>(), to.address() + at as u64);
         // Kept even if the driver reports an error: the copy may have begun.
-        self.reads.push(bytes);
+        self.0.push(bytes);
         stream.context().call(
             |all| &all.copy_to_device,
-            // SAFETY: `to` has room for `len` bytes, as asserted above, and `self.reads` keeps `from` alive until the copy is done.
+            // SAFETY: `to` has room for `len` bytes, as asserted above, and `self` keeps `from` alive until the copy is done.
             |copy| unsafe { copy(to, from, len, stream.handle()) },
         )
     }
@@ -134,7 +132,7 @@ impl Copies {
     pub(crate) fn are_done(&mut self, behind: &CudaEvent) -> Result<bool, DriverError> {
         let are_done = behind.is_complete()?;
         if are_done {
-            self.reads.clear();
+            self.0.clear();
         }
         Ok(are_done)
     }
@@ -142,6 +140,6 @@ impl Copies {
 
 impl Drop for Copies {
     fn drop(&mut self) {
-        std::mem::take(&mut self.reads).into_iter().for_each(std::mem::forget);
+        std::mem::take(&mut self.0).into_iter().for_each(std::mem::forget);
     }
 }
