@@ -50,42 +50,24 @@ pub(crate) struct Cache {
     most_bytes: u64,
 }
 
-/// Machine code from a trusted source: complete code from the compiler in this process or in its child process, or code from the
-/// cache with a valid signature. A `Code` is run without further checks, so it must not be created from any other code.
-#[derive(Clone, Copy)]
-pub(crate) struct Code<'a>(Source<'a>);
-
-#[derive(Clone, Copy)]
-enum Source<'a> {
-    Compiler(&'a [u8]),
-    Cache(&'a Image),
+/// Copies machine code into executable memory. It is run without further checks: `code` must be the output of the compiler in this
+/// process, or the complete output of its child process, received through a pipe that only this process and the child hold.
+pub(crate) fn load_compiled(engine: &Engine, code: &[u8]) -> wasmtime::Result<Component> {
+    // SAFETY: by the contract of this function, these bytes are the unchanged output of `precompile_component`. The engine itself
+    // refuses code of another version or other settings.
+    #[expect(unsafe_code, reason = "a sandbox has to run compiled code; see SAFETY")]
+    unsafe {
+        Component::deserialize(engine, code)
+    }
 }
 
-impl<'a> Code<'a> {
-    /// Wraps the output of the compiler in this process, or the complete output of its child process, received through a pipe
-    /// that only this process and the child hold.
-    pub(crate) fn from_compiler(code: &'a [u8]) -> Self {
-        Self(Source::Compiler(code))
-    }
-
-    /// Wraps an entry of the cache that is signed for this module and this engine. `verified` must be the file whose signature
-    /// was verified.
-    fn from_cache(verified: &'a Image) -> Self {
-        Self(Source::Cache(verified))
-    }
-
-    /// Copies the code of the compiler into executable memory, or maps that of the cache.
-    pub(crate) fn load(self, engine: &Engine) -> wasmtime::Result<Component> {
-        // SAFETY: by the contract of the constructors, these bytes are the unchanged output of `precompile_component`. The file of
-        // an image is only replaced, never written, and only this user may access it. The engine itself refuses code of another
-        // version or other settings.
-        #[expect(unsafe_code, reason = "a sandbox has to run compiled code; see SAFETY")]
-        unsafe {
-            match self.0 {
-                Source::Compiler(code) => Component::deserialize(engine, code),
-                Source::Cache(image) => Component::deserialize_file(engine, image.path()),
-            }
-        }
+/// Maps the machine code of an entry that is signed for this module and this engine. It is run without further checks: `verified`
+/// must be the file whose signature was verified.
+fn load_verified(engine: &Engine, verified: &Image) -> wasmtime::Result<Component> {
+    // SAFETY: as for `load_compiled`. The file of an image is only replaced, never written, and only this user may access it.
+    #[expect(unsafe_code, reason = "a sandbox has to run compiled code; see SAFETY")]
+    unsafe {
+        Component::deserialize_file(engine, verified.path())
     }
 }
 
@@ -171,8 +153,7 @@ impl Cache {
             tracing::warn!(path = %path.display(), reason, "cannot use a cached module, compiling it again");
         };
         let image = self.image(&name, purpose).inspect_err(|reason| warn(&reason.to_string())).ok()??;
-        let code = Code::from_cache(&image);
-        let loaded = code.load(engine).inspect_err(|error| warn(&format!("{error:#}"))).ok()?;
+        let loaded = load_verified(engine, &image).inspect_err(|error| warn(&format!("{error:#}"))).ok()?;
         Some((loaded, image))
     }
 

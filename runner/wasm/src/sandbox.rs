@@ -14,7 +14,7 @@ use wasmtime::{
 
 use crate::bindings::StagePre;
 use crate::bindings::saving::SavingPre;
-use crate::cache::{Cache, Code, Image, Purpose};
+use crate::cache::{Cache, Image, Purpose, load_compiled};
 use crate::compile::{CompilePermits, Compiler, Sharing};
 use crate::component::{ModuleKind, exports_state, hex, outline};
 use crate::error::{ModuleError, SandboxError};
@@ -186,7 +186,7 @@ impl SandboxCore {
             let _place = self.compiling.take();
             self.compiler.compile(&self.engine, &self.engine_digest, bytes, kind)?
         };
-        let component = Code::from_compiler(&code).load(&self.engine).map_err(|error| {
+        let component = load_compiled(&self.engine, &code).map_err(|error| {
             let reason =
                 format!("the compiled code cannot be loaded: {}", printable(&format!("{error:#}"), 500));
             ModuleError::Compile { reason }
