@@ -1,11 +1,9 @@
 //! A running guest: a store and an instance of a module, for one worker thread and one stage.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use bytes::Bytes;
 use penstock_engine::ports::Fault;
 use penstock_types::run::FailureClass;
 use penstock_types::text::printable;
@@ -24,8 +22,9 @@ use crate::linker::{Guest, HostSide};
 use crate::log::LogSink;
 use crate::module::Module;
 use crate::seed::StageSeed;
+use crate::settings::StageSettings;
 use crate::ticker::Ticking;
-use crate::trap::{CallEnd, CallFacts};
+use crate::trap::CallEnd;
 
 /// State that all instances of one stage share.
 #[derive(Debug)]
@@ -33,13 +32,8 @@ pub(crate) struct StageParts {
     /// Fields that are passed to the guest; `None` for all fields.
     pub(crate) wants: Option<Vec<String>>,
     pub(crate) module: Module,
-    pub(crate) params: String,
-    pub(crate) deadline: Duration,
-    pub(crate) memory_bytes: u64,
-    pub(crate) output_bytes: u64,
-    pub(crate) held_bytes: u64,
+    pub(crate) settings: Arc<StageSettings>,
     pub(crate) memory_peak: Arc<AtomicU64>,
-    pub(crate) assets: Arc<BTreeMap<String, Bytes>>,
     pub(crate) seed: StageSeed,
     pub(crate) log: Arc<LogSink>,
     pub(crate) counters: Arc<Counters>,
@@ -65,24 +59,26 @@ impl Instance {
     pub(crate) fn start(parts: &StageParts, stop: Arc<AtomicBool>) -> Result<Self, CallEnd> {
         let module = &*parts.module.0;
         let sandbox = &*module.sandbox.0;
-        let init = parts.deadline.saturating_mul(INIT_FACTOR).max(MIN_INIT);
+        let StageSettings { deadline, memory_bytes, output_bytes, .. } = *parts.settings;
+        let init = deadline.saturating_mul(INIT_FACTOR).max(MIN_INIT);
         let allowed = Allowed { per_sample: init, samples: 0 };
         let guest = Guest {
-            memory: MemoryLimit { bytes: parts.memory_bytes, used: 0, peak: parts.memory_peak.clone() },
+            memory: MemoryLimit { bytes: memory_bytes, used: 0, peak: parts.memory_peak.clone() },
             clock: CallClock::new(stop, allowed),
-            host: HostSide::new(
-                parts.log.clone(),
-                parts.counters.clone(),
-                parts.assets.clone(),
-                parts.memory_bytes,
-            ),
+            host: HostSide {
+                settings: parts.settings.clone(),
+                log: parts.log.clone(),
+                counters: parts.counters.clone(),
+                logged: 0,
+                panic: None,
+            },
         };
         let ticking = sandbox.ticker.tick();
         let mut store = Store::new(&sandbox.engine, guest);
         store.limiter(|guest| &mut guest.memory);
         store.epoch_deadline_callback(|mut context| Ok(context.data_mut().clock.on_tick()?));
         store.set_epoch_deadline(1);
-        let output_limit = output_limit(parts.output_bytes, 1);
+        let output_limit = output_limit(output_bytes, 1);
         store.set_hostcall_fuel(fuel(output_limit));
         let instances = sandbox.instances;
         let made = match &module.saving {
@@ -93,26 +89,16 @@ impl Instance {
             }),
         };
         let (stage, saving) = made.map_err(|error| {
-            let facts = CallFacts { panic: store.data().host.panic(), instances, output_limit };
-            CallEnd::of(&error, &facts).at("could not start: ")
+            let panic = store.data().host.panic.as_deref();
+            CallEnd::of(&error, panic, instances, output_limit).at("could not start: ")
         })?;
-        let mut this = Self {
-            store,
-            stage,
-            saving,
-            deadline: parts.deadline,
-            instances,
-            output_bytes: parts.output_bytes,
-            output_limit,
-            _ticking: ticking,
-        };
-        let answer = this.stage.penstock_stage_transform().call_init(&mut this.store, &parts.params);
+        let mut this =
+            Self { store, stage, saving, deadline, instances, output_bytes, output_limit, _ticking: ticking };
+        let params = parts.settings.params.to_string();
+        let answer = this.stage.penstock_stage_transform().call_init(&mut this.store, &params);
         match answer {
             Ok(Ok(())) => Ok(this),
-            Ok(Err(reason)) => Err(CallEnd::Fault(Fault::new(
-                FailureClass::Bug,
-                format!("`init` refused: {}", printable(&reason, MAX_REASON_BYTES)),
-            ))),
+            Ok(Err(reason)) => Err(refusal("`init` refused", &reason)),
             Err(error) => Err(this.end(&error).at("`init` failed: ")),
         }
     }
@@ -150,13 +136,7 @@ impl Instance {
         let Some(saving) = &self.saving else { return Ok(()) };
         match saving.penstock_stage_state().call_load(&mut self.store, state) {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(reason)) => Err(CallEnd::Fault(Fault::new(
-                FailureClass::Bug,
-                format!(
-                    "`load` refused the state of an earlier run: {}",
-                    printable(&reason, MAX_REASON_BYTES)
-                ),
-            ))),
+            Ok(Err(reason)) => Err(refusal("`load` refused the state of an earlier run", &reason)),
             Err(error) => Err(self.end(&error).at("`load` failed: ")),
         }
     }
@@ -166,7 +146,7 @@ impl Instance {
         let samples = u32::try_from(samples).unwrap_or(u32::MAX);
         let guest = self.store.data_mut();
         guest.clock.begin(Allowed { per_sample: self.deadline, samples });
-        guest.host.begin();
+        (guest.host.logged, guest.host.panic) = (0, None);
         let output_limit = output_limit(self.output_bytes, samples);
         if self.output_limit != output_limit {
             self.output_limit = output_limit;
@@ -179,10 +159,14 @@ impl Instance {
     }
 
     fn end(&self, error: &wasmtime::Error) -> CallEnd {
-        let panic = self.store.data().host.panic();
-        let facts = CallFacts { panic, instances: self.instances, output_limit: self.output_limit };
-        CallEnd::of(error, &facts)
+        let panic = self.store.data().host.panic.as_deref();
+        CallEnd::of(error, panic, self.instances, self.output_limit)
     }
+}
+
+/// Fault of a guest whose function returned an error.
+fn refusal(what: &str, reason: &str) -> CallEnd {
+    Fault::new(FailureClass::Bug, format!("{what}: {}", printable(reason, MAX_REASON_BYTES))).into()
 }
 
 /// Maximum number of bytes that a call may return: `output_bytes` for each sample, at most [`MAX_CALL_OUTPUT_BYTES`] in total.

@@ -23,6 +23,7 @@ mod op;
 mod preview1;
 mod sandbox;
 pub mod seed;
+mod settings;
 mod signature;
 mod stage;
 mod ticker;
@@ -36,7 +37,8 @@ pub use limits::WORKER_STACK_BYTES;
 pub use log::{LogLevel, LogLine, LogLines};
 pub use module::{Compilation, Module, ModuleReport};
 pub use sandbox::{Sandbox, SandboxSettings, inspect};
-pub use stage::{StageFactory, StageSettings};
+pub use settings::StageSettings;
+pub use stage::StageFactory;
 
 /// The contract as Rust types, generated from the WIT. Private, because no generated type is part of this crate's API.
 mod bindings {

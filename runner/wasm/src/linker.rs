@@ -1,9 +1,7 @@
 //! The three host functions that guests may call, and their state. There is no WASI.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use penstock_types::text::printable;
 use wasmtime::Engine;
 use wasmtime::component::{HasSelf, Linker};
@@ -13,6 +11,7 @@ use crate::bindings::penstock::stage::host::{Host, Level};
 use crate::counters::Counters;
 use crate::limits::{CallClock, MAX_REASON_BYTES, MemoryLimit, monotonic};
 use crate::log::{LogLevel, LogSink, MAX_CALL_BYTES, MIN_LINE_BYTES};
+use crate::settings::StageSettings;
 
 /// Prefix of the line that the guest SDK logs as an error before a panic traps, e.g. `panic: no size at src/lib.rs:12:5`. The
 /// text after the prefix becomes the fault's message.
@@ -29,36 +28,13 @@ pub(crate) struct Guest {
 /// State of the host functions.
 #[derive(Debug)]
 pub(crate) struct HostSide {
-    log: Arc<LogSink>,
-    counters: Arc<Counters>,
-    assets: Arc<BTreeMap<String, Bytes>>,
-    memory_bytes: u64,
+    pub(crate) settings: Arc<StageSettings>,
+    pub(crate) log: Arc<LogSink>,
+    pub(crate) counters: Arc<Counters>,
     /// Number of bytes logged in the current call.
-    logged: usize,
+    pub(crate) logged: usize,
     /// Message of the panic hook in the current call, if any.
-    panic: Option<String>,
-}
-
-impl HostSide {
-    pub(crate) fn new(
-        log: Arc<LogSink>,
-        counters: Arc<Counters>,
-        assets: Arc<BTreeMap<String, Bytes>>,
-        memory_bytes: u64,
-    ) -> Self {
-        Self { log, counters, assets, memory_bytes, logged: 0, panic: None }
-    }
-
-    /// Resets the state at the start of a call.
-    pub(crate) fn begin(&mut self) {
-        self.logged = 0;
-        self.panic = None;
-    }
-
-    /// Panic message of the current call, if any.
-    pub(crate) fn panic(&self) -> Option<&str> {
-        self.panic.as_deref()
-    }
+    pub(crate) panic: Option<String>,
 }
 
 impl Host for HostSide {
@@ -88,14 +64,14 @@ impl Host for HostSide {
     }
 
     fn asset(&mut self, name: String) -> wasmtime::Result<Result<Vec<u8>, String>> {
-        Ok(self.assets.get(&name).map(|bytes| bytes.to_vec()).ok_or_else(|| {
+        Ok(self.settings.assets.get(&name).map(|bytes| bytes.to_vec()).ok_or_else(|| {
             let name = printable(&name, SHOWN_NAME);
             format!("no asset `{name}`: add it under `assets` of this stage in the pipeline")
         }))
     }
 
     fn memory_limit(&mut self) -> wasmtime::Result<u64> {
-        Ok(self.memory_bytes)
+        Ok(self.settings.memory_bytes)
     }
 }
 

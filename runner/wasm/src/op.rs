@@ -51,8 +51,8 @@ impl GuestOp {
         // `fan_out` does not apply to stateful modules, because these may also return held samples.
         let fan_out = manifest.fan_out.filter(|_| manifest.mode != Mode::Stateful);
         let mut op = Self {
-            converter: Converter::new(parts.wants.clone(), parts.seed, parts.output_bytes, fan_out),
-            held: HeldSamples::new(parts.held_bytes),
+            converter: Converter::new(parts.wants.clone(), parts.seed, parts.settings.output_bytes, fan_out),
+            held: HeldSamples::new(parts.settings.held_bytes),
             instance: None,
             stop: stop.clone(),
             made: 0,

@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use bytes::Bytes;
 use penstock_engine::ports::{Fault, StopFlag, ThreadOp, ThreadOpFactory};
 use penstock_types::run::FailureClass;
 use serde_json::Map;
@@ -16,29 +14,8 @@ use crate::log::{LogLines, LogSink};
 use crate::module::Module;
 use crate::op::GuestOp;
 use crate::seed::StageSeed;
+use crate::settings::StageSettings;
 use crate::trap::CallEnd;
-
-#[derive(Clone, Debug)]
-pub struct StageSettings {
-    /// Name of the stage, which is a part of every sample's seed and of every log line.
-    pub name: String,
-    /// Parameters, passed to the guest's `init` as JSON.
-    pub params: serde_json::Value,
-    /// Limit of the CPU time for one sample. The limit of a call with several samples is the sum of their limits; the limit for
-    /// starting an instance is ten times this limit, but at least one second. The limit of wall-clock time is ten times that of
-    /// CPU time. Limits are checked at every tick of 1 ms.
-    pub deadline: Duration,
-    /// Memory limit of one instance, in bytes.
-    pub memory_bytes: u64,
-    /// Maximum size of the results of one sample in bytes, over all of its children. A call returns at most 1 GiB in total.
-    pub output_bytes: u64,
-    /// Maximum size of the held samples, in bytes, that a stateful stage remembers outside of its guest; when exceeded, the
-    /// oldest samples are dropped.
-    pub held_bytes: u64,
-    /// Files that the guest may read, by name.
-    pub assets: BTreeMap<String, Bytes>,
-    pub document_seed: u64,
-}
 
 /// Factory of the ops of one stage, each of which has its own instance. Cheap to clone; all clones share counters and log.
 #[derive(Clone, Debug)]
@@ -56,17 +33,12 @@ impl Module {
         let wants = manifest.fields(settings.params.as_object().unwrap_or(&none)).wants;
         let parts = Arc::new(StageParts {
             wants: wants.map(|wants| wants.into_iter().map(|want| want.field).collect()),
-            params: settings.params.to_string(),
-            deadline: settings.deadline,
-            memory_bytes: settings.memory_bytes,
-            output_bytes: settings.output_bytes,
-            held_bytes: settings.held_bytes,
             memory_peak: Arc::default(),
-            assets: Arc::new(settings.assets),
             seed: StageSeed::new(settings.document_seed, &settings.name),
             log: Arc::new(LogSink::new(&settings.name)),
             counters: Arc::new(Counters::new(&manifest.counters)),
             module: self.clone(),
+            settings: Arc::new(settings),
         });
         StageFactory { parts, saved: None }
     }

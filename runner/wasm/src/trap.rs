@@ -38,16 +38,6 @@ pub(crate) enum CallEnd {
     Fault(Fault),
 }
 
-/// Facts about a failed call, in addition to its error.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CallFacts<'a> {
-    /// Message of the guest's panic hook during the call.
-    pub(crate) panic: Option<&'a str>,
-    pub(crate) instances: u32,
-    /// Maximum number of bytes that the call was allowed to return.
-    pub(crate) output_limit: u64,
-}
-
 impl From<Fault> for CallEnd {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
@@ -56,7 +46,17 @@ impl From<Fault> for CallEnd {
 
 impl From<Kill> for CallEnd {
     fn from(kill: Kill) -> Self {
-        Self::of_kill(&kill)
+        let class = match kill {
+            Kill::Stopped => return Self::Stopped,
+            Kill::UndeclaredCounter { .. } | Kill::CounterValue { .. } => FailureClass::Contract,
+            Kill::Deadline { .. }
+            | Kill::WallClock { .. }
+            | Kill::Memory { .. }
+            | Kill::OwnMemory { .. }
+            | Kill::Table { .. }
+            | Kill::OwnTable { .. } => FailureClass::Bug,
+        };
+        Self::Fault(Fault::new(class, kill.to_string()))
     }
 }
 
@@ -69,44 +69,35 @@ impl CallEnd {
         }
     }
 
-    /// Translates the engine's error of a failed call.
-    pub(crate) fn of(error: &wasmtime::Error, call: &CallFacts<'_>) -> Self {
+    /// Translates the engine's error of a failed call, in which the guest's panic hook has given the message `panic`. The process
+    /// may have `instances` instances, and the call was allowed to return `output_limit` bytes.
+    pub(crate) fn of(
+        error: &wasmtime::Error,
+        panic: Option<&str>,
+        instances: u32,
+        output_limit: u64,
+    ) -> Self {
         if let Some(kill) = error.downcast_ref::<Kill>() {
-            return Self::of_kill(kill);
+            return kill.clone().into();
         }
         let bug = |message: String| Self::Fault(Fault::new(FailureClass::Bug, message));
         if error.is::<PoolConcurrencyLimitError>() {
             return bug(format!(
-                "no room for another instance: all {} of this process are in use; run fewer threads or \
-                 stages, or allow more instances",
-                call.instances
+                "no room for another instance: all {instances} of this process are in use; run fewer threads or \
+                 stages, or allow more instances"
             ));
         }
         let backtrace = error.downcast_ref::<WasmBacktrace>();
         let frames = backtrace.map(names).unwrap_or_default();
         match error.downcast_ref::<Trap>() {
-            Some(trap) => bug(format!("{}{}", describe(*trap, call.panic, &frames), called(&frames))),
+            Some(trap) => bug(format!("{}{}", describe(*trap, panic, &frames), called(&frames))),
             None => {
                 // The backtrace, in the engine's format, is the first entry of the error chain and is left out.
                 let said = error.chain().skip(usize::from(backtrace.is_some()));
                 let said: Vec<String> = said.map(ToString::to_string).collect();
-                Self::of_misuse(&said.join(": "), &called(&frames), call.output_limit)
+                Self::of_misuse(&said.join(": "), &called(&frames), output_limit)
             }
         }
-    }
-
-    fn of_kill(kill: &Kill) -> Self {
-        let class = match kill {
-            Kill::Stopped => return Self::Stopped,
-            Kill::UndeclaredCounter { .. } | Kill::CounterValue { .. } => FailureClass::Contract,
-            Kill::Deadline { .. }
-            | Kill::WallClock { .. }
-            | Kill::Memory { .. }
-            | Kill::OwnMemory { .. }
-            | Kill::Table { .. }
-            | Kill::OwnTable { .. } => FailureClass::Bug,
-        };
-        Self::Fault(Fault::new(class, kill.to_string()))
     }
 
     /// Translates an error that is neither a trap nor a [`Kill`]. Such an error comes from reading the guest's values, e.g. wrong
