@@ -221,25 +221,21 @@ pub(crate) fn exports_state(exports: &[String]) -> bool {
 
 fn check_exports(exports: &BTreeSet<String>) -> Result<(), ModuleError> {
     let is_transform = |name: &&String| name.starts_with("penstock:stage/transform@");
-    match exports.iter().find(is_transform) {
-        Some(name) if is_supported(name) => Ok(()),
-        Some(name) => Err(ModuleError::Export {
-            found: format!(
-                "it was built for {}; build it with the SDK of the Penstock version that runs it",
-                listed(std::iter::once(name.as_str()))
-            ),
-        }),
-        None => Err(ModuleError::Export {
-            found: match exports.len() {
-                0 => "it exports no interface at all; annotate a function with `#[penstock_guest::stage]`"
-                    .into(),
-                _ => format!(
-                    "it exports {}, so it was built for another world; build it for `penstock:stage/stage@0.1.0`",
-                    listed(exports.iter().map(String::as_str))
-                ),
-            },
-        }),
-    }
+    let found = match exports.iter().find(is_transform) {
+        Some(name) if is_supported(name) => return Ok(()),
+        Some(name) => format!(
+            "it was built for {}; build it with the SDK of the Penstock version that runs it",
+            listed(std::iter::once(name.as_str()))
+        ),
+        None if exports.is_empty() => {
+            "it exports no interface at all; annotate a function with `#[penstock_guest::stage]`".into()
+        }
+        None => format!(
+            "it exports {}, so it was built for another world; build it for `penstock:stage/stage@0.1.0`",
+            listed(exports.iter().map(String::as_str))
+        ),
+    };
+    Err(ModuleError::Export { found })
 }
 
 fn check_imports(kind: ModuleKind, imports: &BTreeSet<String>) -> Result<(), ModuleError> {

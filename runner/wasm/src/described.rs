@@ -46,7 +46,6 @@ pub fn with_manifest(bytes: &[u8], manifest: &[u8], bounds: &GateBounds) -> Resu
     Ok(described)
 }
 
-/// Appends a custom section.
 fn push_section(to: &mut Vec<u8>, name: &str, data: &[u8]) {
     let mut content = Vec::new();
     varint::push(&mut content, name.len() as u64);

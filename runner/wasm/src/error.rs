@@ -31,7 +31,6 @@ pub enum SandboxError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ModuleError {
-    /// The bytes are not WebAssembly.
     #[error("not a WebAssembly module: {found}")]
     NotWasm { found: String },
     #[error("the module is truncated: it ends after {bytes} bytes, before it is complete; upload it again")]

@@ -191,16 +191,9 @@ impl Gate<'_> {
     fn check_body(&mut self, body: &FunctionBody<'_>) -> Result<(), ModuleError> {
         let (counts, bounds) = (&mut self.counts, self.bounds);
         let module = counts.core_modules;
-        let within = |what, found, limit| {
-            at_most(what, found, limit).map_err(|error| match error {
-                ModuleError::Gate { what, bound, found, limit, .. } => {
-                    let start = body.range().start;
-                    let place = format!(" in the function at offset {start:#x} of core module {module}");
-                    ModuleError::Gate { what, bound, found, limit, place }
-                }
-                other => other,
-            })
-        };
+        let start = body.range().start;
+        let place = || format!(" in the function at offset {start:#x} of core module {module}");
+        let within = |what, found, limit| at_most_in(what, found, limit, place);
         let size = body.as_bytes().len() as u64;
         counts.code_bytes += size;
         within("bytes of code", size, bound!(bounds.body_bytes))?;
@@ -236,9 +229,19 @@ fn add(what: &'static str, count: &mut u64, more: u32, bound: Bound) -> Result<(
 }
 
 fn at_most(what: &'static str, found: u64, bound: Bound) -> Result<(), ModuleError> {
+    at_most_in(what, found, bound, String::new)
+}
+
+/// Checks a count of a part of the module, whose `place` a fault states.
+fn at_most_in(
+    what: &'static str,
+    found: u64,
+    bound: Bound,
+    place: impl FnOnce() -> String,
+) -> Result<(), ModuleError> {
     let Bound { setting, limit } = bound;
     if found > limit {
-        return Err(ModuleError::Gate { what, bound: setting, found, limit, place: String::new() });
+        return Err(ModuleError::Gate { what, bound: setting, found, limit, place: place() });
     }
     Ok(())
 }

@@ -42,7 +42,10 @@ impl HeldSamples {
         self.next += 1;
         let mut dropped = 0;
         while self.samples.len() > 1 && (self.samples.len() > MAX_HELD || self.bytes > self.limit_bytes) {
-            self.take_oldest();
+            if let Some((_, oldest)) = self.samples.first_key_value() {
+                let key = oldest.key.clone();
+                self.take(&key);
+            }
             dropped += 1;
         }
         dropped
@@ -64,13 +67,6 @@ impl HeldSamples {
         self.by_key.clear();
         self.bytes = 0;
         std::mem::take(&mut self.samples).into_values().collect()
-    }
-
-    fn take_oldest(&mut self) {
-        let oldest = self.samples.first_key_value().map(|(_, sample)| sample.key.clone());
-        if let Some(key) = oldest {
-            self.take(&key);
-        }
     }
 }
 

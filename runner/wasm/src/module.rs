@@ -53,7 +53,6 @@ pub enum Compilation {
 pub(crate) struct ModuleParts {
     pub(crate) sandbox: Sandbox,
     pub(crate) pre: StagePre<Guest>,
-    /// Set if the module saves its state.
     pub(crate) saving: Option<SavingPre<Guest>>,
     pub(crate) digest: String,
     pub(crate) size: u64,
@@ -69,7 +68,6 @@ impl Module {
         &self.0.digest
     }
 
-    /// True if the module can save its state.
     pub fn saves(&self) -> bool {
         self.0.saving.is_some()
     }

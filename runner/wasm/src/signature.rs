@@ -140,7 +140,17 @@ fn write_type(text: &mut Bounded, ty: &Type) -> fmt::Result {
             text.write_str(">")
         }
         // Other types do not occur in the contract, so writing the name is sufficient to make the text differ.
-        other => write!(text, "{}", other_name(other)),
+        Type::Bool => text.write_str("bool"),
+        Type::S8 => text.write_str("s8"),
+        Type::S16 => text.write_str("s16"),
+        Type::U16 => text.write_str("u16"),
+        Type::S32 => text.write_str("s32"),
+        Type::Float32 => text.write_str("f32"),
+        Type::Char => text.write_str("char"),
+        Type::Tuple(_) => text.write_str("tuple"),
+        Type::Option(_) => text.write_str("option"),
+        Type::Flags(_) => text.write_str("flags"),
+        _ => text.write_str("a type of another kind"),
     }
 }
 
@@ -163,20 +173,4 @@ fn separated<T>(
         write(text, part)?;
     }
     Ok(())
-}
-
-fn other_name(ty: &Type) -> &'static str {
-    match ty {
-        Type::Bool => "bool",
-        Type::S8 => "s8",
-        Type::S16 => "s16",
-        Type::U16 => "u16",
-        Type::S32 => "s32",
-        Type::Float32 => "f32",
-        Type::Char => "char",
-        Type::Tuple(_) => "tuple",
-        Type::Option(_) => "option",
-        Type::Flags(_) => "flags",
-        _ => "a type of another kind",
-    }
 }
