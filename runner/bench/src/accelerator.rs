@@ -10,8 +10,8 @@ use penstock_types::stats::Tick;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::load::{BenchError, Consume, LoadTimes, Surroundings};
-use crate::record::Load;
+use crate::load::{BenchError, Consume, Surroundings};
+use crate::record::{Load, LoadTimes};
 use crate::report::LoadReport;
 use crate::spec::{AcceleratorSpec, PageCache, WarmUp};
 use crate::subject::Subject;

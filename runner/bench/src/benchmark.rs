@@ -15,8 +15,8 @@ use crate::calls::{copying, play, random_object, reading};
 use crate::ceiling::Ceilings;
 use crate::counterfactual::counterfactuals;
 use crate::findings::findings;
-use crate::load::{BenchError, LoadEnded, LoadTimes, Surroundings, discard};
-use crate::record::{Load, LoadRecord};
+use crate::load::{BenchError, LoadEnded, Surroundings, discard};
+use crate::record::{Load, LoadRecord, LoadTimes};
 use crate::report::{
     ActionReport, BenchReport, CallsReport, Ceiling, LoadReport, MachineFacts, ObjectsReport, REPORT_VERSION,
     ReportState,
@@ -159,11 +159,15 @@ impl Running<'_> {
             let warm_up: u64 = set.warm_up.rounds.iter().map(|round| u64::from(*round)).sum();
             let reads = items.saturating_mul(u64::from(set.repeats)) + warm_up * u64::from(set.batch_size);
             if reads > MAX_READS {
-                return Err(BenchError::TooManyReads { reads });
+                return Err(BenchError::Failed(format!(
+                    "a load would read {reads} items, more than the limit of {MAX_READS}; set a `limit`, or fewer `repeats`"
+                )));
             }
             let batches = items.div_ceil(u64::from(set.batch_size));
             if set.warm_up.how == WarmUpKind::Inline && warm_up >= batches {
-                return Err(BenchError::WarmUp { warm_up, batches });
+                return Err(BenchError::Failed(format!(
+                    "the inline warm-up takes {warm_up} batches, but the first pass has only {batches}; use fewer `rounds`"
+                )));
             }
         }
         Ok(())
@@ -173,19 +177,17 @@ impl Running<'_> {
         if !self.benchmark.spec.survey {
             return Ok(());
         }
-        let joined = self.subject.joined;
-        let loads = self.benchmark.spec.whole_sets().flat_map(|set| Load::grid(set, joined));
-        if self.subject.samples.is_some() {
-            return self.check_memory(loads);
+        if self.subject.samples.is_none() {
+            self.follow.step(&BenchStep::Survey(self.subject.objects.len()));
+            let surroundings = &self.benchmark.surroundings;
+            let start = surroundings.clock.now();
+            let survey = surroundings.cancel.unless(self.subject.clone().survey(surroundings.on_error));
+            let surveyed = surroundings.runtime.block_on(survey).ok_or(BenchError::Stopped)?;
+            self.subject = surveyed.map_err(|error| BenchError::Failed(error.with_cause()))?;
+            self.survey_s = Some((surroundings.clock.now() - start) as f64 * 1e-9);
         }
-        self.follow.step(&BenchStep::Survey(self.subject.objects.len()));
-        let surroundings = &self.benchmark.surroundings;
-        let start = surroundings.clock.now();
-        let survey = surroundings.cancel.unless(self.subject.clone().survey(surroundings.on_error));
-        let surveyed = surroundings.runtime.block_on(survey).ok_or(BenchError::Stopped)?;
-        self.subject = surveyed.map_err(BenchError::Subject)?;
-        self.survey_s = Some((surroundings.clock.now() - start) as f64 * 1e-9);
-        self.check_memory(loads)
+        let sets = self.benchmark.spec.whole_sets();
+        self.check_memory(sets.flat_map(|set| Load::grid(set, self.subject.joined)))
     }
 
     /// Checks that the batches held by the workers of these loads fit into memory.
@@ -201,7 +203,12 @@ impl Running<'_> {
         if most <= memory as f64 / 2.0 {
             return Ok(());
         }
-        Err(BenchError::Memory { most_gb: most / 1e9, memory_gb: memory as f64 / 1e9 })
+        Err(BenchError::Failed(format!(
+            "the batches that workers hold may take {:.1} GB of the {:.1} GB of memory; use fewer workers, or a \
+             smaller batch or prefetch",
+            most / 1e9,
+            memory as f64 / 1e9
+        )))
     }
 
     /// Reads all objects once if they fit into the page cache, so that every load finds them there.

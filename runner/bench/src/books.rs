@@ -7,7 +7,7 @@ use penstock_types::stats::Tick;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Fetch, ItemRead, LoadPass, LoadRecord, Span, WorkerLoop};
+use crate::record::{Fetch, ItemRead, LoadPass, LoadRecord, LoadTimes, Span, WorkerLoop};
 use crate::report::LevelCounts;
 use crate::spec::WarmUpKind;
 
@@ -104,17 +104,17 @@ pub(crate) fn warm_up_counts(record: &LoadRecord) -> LevelCounts {
 
 /// Expected number of calls of each level, computed from the numbers of items, batches, workers, passes and warm-up rounds.
 fn by_formula(record: &LoadRecord) -> LevelCounts {
-    let asked = &record.asked;
-    let (size, passes) = (u64::from(record.load.batch_size), u64::from(asked.passes));
-    let rounds: &[u32] = match asked.warm_up.how {
-        WarmUpKind::Restart => &asked.warm_up.rounds,
+    let LoadTimes { warm_up, passes } = &record.times;
+    let (size, passes) = (u64::from(record.load.batch_size), u64::from(*passes));
+    let rounds: &[u32] = match warm_up.how {
+        WarmUpKind::Restart => &warm_up.rounds,
         WarmUpKind::Inline => &[],
     };
     let extra: u64 = rounds.iter().map(|round| u64::from(*round)).sum();
     let crews = rounds.len() as u64 + if record.load.persistent { 1 } else { passes };
     LevelCounts {
-        getitem: asked.items * passes + extra * size,
-        fetch: asked.items.div_ceil(size) * passes + extra,
+        getitem: record.items * passes + extra * size,
+        fetch: record.items.div_ceil(size) * passes + extra,
         worker_loop: crews * u64::from(record.load.workers),
         load_all: passes,
         benchmark: 1,

@@ -1,11 +1,11 @@
 //! Repetitions of a small action, one after another or in a pool of threads, and the time of each repetition.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread::{self, Builder};
 
 use fastrand::Rng;
+use penstock_engine::lock::locked;
 
 use crate::failures::Failures;
 use crate::load::{BenchError, Surroundings};
@@ -51,7 +51,7 @@ pub(crate) fn play(
             let begun = surroundings.clock.now();
             let called = call(number);
             let time = surroundings.clock.now() - begun;
-            let mut played = played.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut played = locked(&played);
             match called {
                 Ok(bytes) => {
                     played.times.push(time);
@@ -76,7 +76,7 @@ pub(crate) fn play(
                 Builder::new().name(format!("player/{number}")).spawn_scoped(scope, player).map(drop)
             })
         })
-        .map_err(|error| BenchError::NoThread { what: "a player".to_owned(), error })?;
+        .map_err(|error| BenchError::no_thread("a player", &error))?;
     }
     let elapsed_s = (surroundings.clock.now() - start) as f64 * 1e-9;
     let played = played.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -85,10 +85,11 @@ pub(crate) fn play(
     }
     let failed = played.first_failure.filter(|_| surroundings.on_error == OnReadError::Fail);
     if let Some(reason) = failed {
-        return Err(BenchError::Failure(reason));
+        return Err(BenchError::Failed(reason));
     }
     let count = played.times.len() as f64;
-    let time = Spread::of(played.times).ok_or_else(|| BenchError::NothingMeasured(action.to_owned()))?;
+    let nothing = || BenchError::Failed(format!("every repetition of `{action}` failed"));
+    let time = Spread::of(played.times).ok_or_else(nothing)?;
     Ok(CallsReport {
         action: action.to_owned(),
         pool,

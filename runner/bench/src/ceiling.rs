@@ -27,8 +27,8 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::load::{BenchError, LoadTimes, Surroundings};
-use crate::record::Load;
+use crate::load::{BenchError, Surroundings};
+use crate::record::{Load, LoadTimes};
 use crate::report::{Ceiling, LoadReport};
 use crate::spec::WarmUp;
 use crate::subject::{BenchStoreKind, Subject};
@@ -65,7 +65,7 @@ impl Ceilings {
     /// storage. Samples of a format are taken from memory as they are, without requests and decoding.
     pub(crate) fn of(surroundings: &Surroundings, subject: &Subject) -> Result<Self, BenchError> {
         if subject.samples.is_none() {
-            return Self::of_objects(subject).map_err(BenchError::Ceiling);
+            return Self::of_objects(subject).map_err(|error| BenchError::Failed(error.to_string()));
         }
         let stages = Vec::new();
         let subject = Subject { stages, ..subject.in_memory(surroundings, FOLDER_BYTES)? };

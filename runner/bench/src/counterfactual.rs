@@ -1,18 +1,19 @@
 //! Repetitions of a load with one of its parts replaced by a substitute that takes almost no time: the gain is the cost of the
 //! replaced part.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use penstock_engine::item::Item;
+use penstock_engine::lock::locked;
 use penstock_engine::ports::{Fault, Items, Output, StopFlag, ThreadOp, ThreadOpFactory};
 use penstock_types::stats::Tick;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::accelerator::{AcceleratorReport, Fleet};
-use crate::load::{BenchError, LoadTimes, Surroundings};
-use crate::record::Load;
+use crate::load::{BenchError, Surroundings};
+use crate::record::{Load, LoadTimes};
 use crate::spec::WarmUp;
 use crate::subject::{StageOp, Subject};
 
@@ -163,7 +164,7 @@ impl ThreadOpFactory for ReadyFactory {
 impl ThreadOp for Ready {
     fn apply(&mut self, item: Item, stop: &StopFlag) -> Output {
         if self.own.is_none() {
-            self.own = self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            self.own = locked(&self.kept).clone();
         }
         if let Some(items) = &self.own {
             return Output { items: Items::Many(items.clone()), ..Output::default() };
@@ -174,7 +175,7 @@ impl ThreadOp for Ready {
             Items::One(item) => vec![item.clone()],
             Items::Many(items) => items.clone(),
         };
-        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(made);
+        *locked(&self.kept) = Some(made);
         output
     }
 }

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::subject::Subject;
-use crate::worker::{FailedIn, ReadFailure};
+use crate::worker::ReadFailure;
 
 const MAX_GROUPS: usize = 50;
 const MAX_KEYS: usize = 5;
@@ -38,10 +38,7 @@ impl Failures {
             let key = object.map_or("", |object| &*subject.objects[object as usize].key);
             // The key is replaced together with its quotes, because a key such as `7` may also occur elsewhere in the message.
             let message = printable(&message.replace(&format!("`{key}`"), "`…`"), MAX_MESSAGE);
-            let what = match what {
-                FailedIn::Storage => "storage",
-                FailedIn::Stage => "stage",
-            };
+            let what: &'static str = what.into();
             let keys: Vec<String> = object.map(|_| printable(key, MAX_MESSAGE)).into_iter().collect();
             match self.groups.iter().position(|group| group.what == what && group.message == message) {
                 Some(place) => {
@@ -87,6 +84,7 @@ mod tests {
 
     use super::*;
     use crate::subject::BenchStoreKind;
+    use crate::worker::FailedIn;
 
     #[test]
     fn further_kinds_of_failures_are_counted_by_the_failed_part() {

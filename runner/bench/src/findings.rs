@@ -1,6 +1,6 @@
 //! Conclusions of a report, in sentences.
 
-use crate::report::{ActionReport, BenchReport, LoadReport, ReportState};
+use crate::report::{BenchReport, LoadReport, ReportState};
 use crate::spec::{LoadMode, PageCache};
 use crate::subject::BenchStoreKind;
 
@@ -170,13 +170,8 @@ fn bound(cell: &LoadReport) -> Option<String> {
 }
 
 fn lost(report: &BenchReport) -> Option<String> {
-    let groups = report.actions.iter().flat_map(|action| match action {
-        ActionReport::WholeSet(cells) => cells.iter().flat_map(|cell| &cell.failures).collect::<Vec<_>>(),
-        ActionReport::Calls(calls) => calls.failures.iter().collect(),
-    });
-    let groups: Vec<_> = groups.collect();
-    let first = groups.first()?;
-    let count: u64 = groups.iter().map(|group| group.count).sum();
+    let first = report.failures().next()?;
+    let count: u64 = report.failures().map(|group| group.count).sum();
     let example = first.keys.first().map_or_else(String::new, |key| format!(", e.g. `{key}`"));
     Some(format!("{count} failures in all loads together{example}: {}", first.message))
 }

@@ -1,8 +1,9 @@
 //! Number of reads in flight over time. It is counted independently of the records of the reads, so that the two can be checked
 //! against each other.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
+use penstock_engine::lock::locked;
 use penstock_types::stats::Tick;
 
 #[derive(Debug, Default)]
@@ -34,7 +35,7 @@ impl Gauge {
 
     /// Counts the start of a read. If idle time is queried later, calls must be made in the order of `at`.
     pub(crate) fn begin(&self, at: Tick) {
-        let mut state = self.state();
+        let mut state = locked(&self.0);
         if state.now == 0 {
             state.idle_ns += at - state.idle_since;
         }
@@ -45,7 +46,7 @@ impl Gauge {
     }
 
     pub(crate) fn end(&self, at: Tick) {
-        let mut state = self.state();
+        let mut state = locked(&self.0);
         state.now -= 1;
         state.idle_since = at;
         state.counted.ended += 1;
@@ -53,17 +54,13 @@ impl Gauge {
     }
 
     pub(crate) fn read(&self) -> Gauged {
-        self.state().counted
+        locked(&self.0).counted
     }
 
     /// Total time until `at` without a read in flight, in nanoseconds. No read may be in flight at `at`.
     pub(crate) fn idle_until(&self, at: Tick) -> u64 {
-        let state = self.state();
+        let state = locked(&self.0);
         state.idle_ns + (at - state.idle_since)
-    }
-
-    fn state(&self) -> MutexGuard<'_, GaugeState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

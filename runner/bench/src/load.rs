@@ -1,22 +1,19 @@
 //! Execution of a load: warm-up, passes, workers, and the delivery of batches to a consumer.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::{self, Builder, Scope, ScopedJoinHandle};
 use std::time::Duration;
 
 use penstock_engine::clock::Clock;
-use penstock_engine::ports::Fault;
-use penstock_storage::StoreError;
 use penstock_types::stats::Tick;
 use tokio::runtime::Handle;
 
 use crate::failures::Failures;
 use crate::gauge::Gauge;
-use crate::record::{AskedLoad, BatchDelivery, Load, LoadPass, LoadRecord, Span, WorkerLoop};
-use crate::spec::{MAX_READS, OnReadError, PageCache, WarmUp, WarmUpKind, WholeSet};
-use crate::subject::{Subject, SubjectError};
+use crate::record::{BatchDelivery, Load, LoadPass, LoadRecord, LoadTimes, Span, WorkerLoop};
+use crate::spec::{OnReadError, PageCache, WarmUpKind, WholeSet};
+use crate::subject::Subject;
 use crate::window::{BatchRules, BatchWindow};
 use crate::worker::{Cancel, LoadWorker, PassWork};
 
@@ -34,12 +31,6 @@ pub(crate) struct Surroundings {
     pub(crate) on_error: OnReadError,
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct LoadTimes {
-    pub(crate) warm_up: WarmUp,
-    pub(crate) passes: u32,
-}
-
 #[derive(Debug)]
 pub(crate) struct LoadEnded {
     pub(crate) record: LoadRecord,
@@ -53,40 +44,15 @@ pub(crate) enum BenchError {
     /// Stopped by the user, or by the consumer of a load.
     #[error("the benchmark was stopped")]
     Stopped,
-    /// A read or a stage failed, and the document sets `on_error` to `fail`.
+    /// Failed for this reason, which the report states.
     #[error("{0}")]
-    Failure(String),
-    #[error(
-        "a load would read {reads} items, more than the limit of {MAX_READS}; set a `limit`, or fewer `repeats`"
-    )]
-    TooManyReads { reads: u64 },
-    #[error(
-        "the inline warm-up takes {warm_up} batches, but the first pass has only {batches}; use fewer `rounds`"
-    )]
-    WarmUp { warm_up: u64, batches: u64 },
-    #[error(
-        "the batches that workers hold may take {most_gb:.1} GB of the {memory_gb:.1} GB of memory; use fewer workers, or a \
-         smaller batch or prefetch"
-    )]
-    Memory { most_gb: f64, memory_gb: f64 },
-    #[error("{}", .0.with_causes())]
-    Store(StoreError),
-    #[error("{}", .0.with_cause())]
-    Subject(SubjectError),
-    #[error(transparent)]
-    Ceiling(io::Error),
-    #[error("stage `{stage}` cannot start: {fault}")]
-    Stage { stage: String, fault: Fault },
-    #[error("cannot start a thread for {what}: {error}")]
-    NoThread { what: String, error: io::Error },
-    #[error("a worker panicked, which is a bug; see its message above")]
-    Panicked,
-    #[error("a pass ended after {found} of {wanted} batches")]
-    Incomplete { found: usize, wanted: u32 },
-    #[error("every repetition of `{0}` failed")]
-    NothingMeasured(String),
-    #[error("no object could be read into memory")]
-    NothingRead,
+    Failed(String),
+}
+
+impl BenchError {
+    pub(crate) fn no_thread(what: &str, error: &std::io::Error) -> Self {
+        Self::Failed(format!("cannot start a thread for {what}: {error}"))
+    }
 }
 
 /// Consumer of the batches of the measured passes.
@@ -160,11 +126,8 @@ impl Surroundings {
             passes: Vec::new(),
             lasting: Vec::new(),
             inline: 0,
-            asked: AskedLoad {
-                items: subject.order(0).len() as u64,
-                passes: times.passes,
-                warm_up: times.warm_up.clone(),
-            },
+            items: subject.order(0).len() as u64,
+            times: times.clone(),
         };
         let ended = thread::scope(|scope| {
             let one =
@@ -198,18 +161,14 @@ impl Surroundings {
 
     /// Prepares the page cache as the document requires, and returns the share of the objects' bytes that it holds.
     fn cached(&self, subject: &Subject) -> Result<Option<f64>, BenchError> {
-        let forget = || async {
-            match self.cache {
-                PageCache::Warm => Ok(false),
-                PageCache::Cold => match subject.forget().await {
-                    // The error is ignored here, because the load reports every object that cannot be read.
-                    Err(_) if self.on_error == OnReadError::Skip => Ok(false),
-                    forgotten => forgotten.map_err(BenchError::Store),
-                },
-            }
-        };
         let prepare = async {
-            forget().await?;
+            if self.cache == PageCache::Cold
+                && let Err(error) = subject.forget().await
+                // With `skip`, the load reports every object that cannot be read.
+                && self.on_error == OnReadError::Fail
+            {
+                return Err(BenchError::Failed(error.with_causes()));
+            }
             Ok(subject.cached_share().await)
         };
         self.runtime.block_on(self.cancel.unless(prepare)).unwrap_or(Err(BenchError::Stopped))
@@ -309,7 +268,7 @@ impl<'scope> Loading<'_, 'scope, '_> {
             if let Some(failure) =
                 made.failures.first().filter(|_| self.surroundings.on_error == OnReadError::Fail)
             {
-                let ending = BenchError::Failure(failure.message.clone());
+                let ending = BenchError::Failed(failure.message.clone());
                 self.failures.add(&self.worker.subject, made.failures);
                 work.window.end();
                 return Err(ending);
@@ -321,7 +280,8 @@ impl<'scope> Loading<'_, 'scope, '_> {
             }
         }
         if deliveries.len() < wanted as usize {
-            return Err(BenchError::Incomplete { found: deliveries.len(), wanted });
+            let found = deliveries.len();
+            return Err(BenchError::Failed(format!("a pass ended after {found} of {wanted} batches")));
         }
         let gauged = work.gauge.read();
         Ok(LoadPass { order, span, fetches, loops: Vec::new(), deliveries, gauged, cached: None })
@@ -350,10 +310,9 @@ impl<'scope> Crew<'scope> {
                 .name(format!("worker/{number}"))
                 .stack_size(STACK_BYTES)
                 .spawn_scoped(scope, move || worker.run(&passes));
-            let thread =
-                thread.map_err(|error| BenchError::NoThread { what: format!("worker {number}"), error })?;
+            crew.threads
+                .push(thread.map_err(|error| BenchError::no_thread(&format!("worker {number}"), &error))?);
             crew.passes.push(sender);
-            crew.threads.push(thread);
         }
         Ok(crew)
     }
@@ -363,7 +322,10 @@ impl<'scope> Crew<'scope> {
         drop(self.passes);
         // All threads are joined before the first error is returned.
         let told: Vec<_> = self.threads.into_iter().map(ScopedJoinHandle::join).collect();
-        told.into_iter().map(|told| told.unwrap_or(Err(BenchError::Panicked))).collect()
+        let panicked = "a worker panicked, which is a bug; see its message above";
+        told.into_iter()
+            .map(|told| told.unwrap_or_else(|_| Err(BenchError::Failed(panicked.to_owned()))))
+            .collect()
     }
 }
 
@@ -377,7 +339,7 @@ mod tests {
     use tokio::runtime::Runtime;
 
     use super::*;
-    use crate::spec::{Assignment, LoadMode, MemorySource};
+    use crate::spec::{Assignment, LoadMode, MemorySource, WarmUp};
 
     /// Calls that a consumer received: the number of items of a batch, or `None` for a pause.
     #[derive(Default)]

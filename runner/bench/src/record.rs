@@ -38,16 +38,16 @@ pub struct LoadRecord {
     pub lasting: Vec<WorkerLoop>,
     /// Number of batches at the start of the first pass that are a warm-up and are not measured.
     pub inline: u32,
-    pub asked: AskedLoad,
-}
-
-/// The load as the document specifies it.
-#[derive(Clone, Debug)]
-pub struct AskedLoad {
     /// Number of items in a pass.
     pub items: u64,
-    pub passes: u32,
+    pub times: LoadTimes,
+}
+
+/// Times that a load reads its items, as the document specifies them.
+#[derive(Clone, Debug)]
+pub struct LoadTimes {
     pub warm_up: WarmUp,
+    pub passes: u32,
 }
 
 #[derive(Clone, Debug)]

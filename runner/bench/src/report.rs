@@ -374,11 +374,14 @@ impl BenchReport {
 
     /// True if the benchmark completed, no item is missing, and the ledger of every load balances.
     pub fn is_sound(&self) -> bool {
-        let has_failures = |action: &ActionReport| match action {
-            ActionReport::WholeSet(cells) => cells.iter().any(|cell| !cell.failures.is_empty()),
-            ActionReport::Calls(calls) => !calls.failures.is_empty(),
-        };
-        self.state == ReportState::Completed && self.balanced && !self.actions.iter().any(has_failures)
+        self.state == ReportState::Completed && self.balanced && self.failures().next().is_none()
+    }
+
+    pub(crate) fn failures(&self) -> impl Iterator<Item = &ReadFailures> {
+        self.actions.iter().flat_map(|action| match action {
+            ActionReport::WholeSet(cells) => cells.iter().flat_map(|cell| &cell.failures).collect(),
+            ActionReport::Calls(calls) => calls.failures.iter().collect::<Vec<_>>(),
+        })
     }
 
     /// Returns the load with the most items per second among the loads whose ledger balances.

@@ -111,7 +111,7 @@ impl Subject {
         let (samples, bytes) =
             surroundings.runtime.block_on(surroundings.cancel.unless(reads)).ok_or(BenchError::Stopped)?;
         if samples.is_empty() {
-            return Err(BenchError::NothingRead);
+            return Err(BenchError::Failed("no object could be read into memory".to_owned()));
         }
         let objects: Vec<_> =
             samples.iter().map(|sample: &Sample| (sample.key.clone(), Some(sample.bytes()))).collect();

@@ -130,12 +130,11 @@ impl Subject {
                         order.push(number);
                     }
                 }
-                Some(Produced::EpochEnd) => orders.push(Arc::from(std::mem::take(&mut order))),
-                None => {
-                    if !order.is_empty() {
-                        orders.push(Arc::from(std::mem::take(&mut order)));
+                ended => {
+                    orders.push(Arc::from(std::mem::take(&mut order)));
+                    if ended.is_none() {
+                        break;
                     }
-                    break;
                 }
             }
         }
@@ -289,15 +288,10 @@ impl Subject {
         }
     }
 
-    /// Drops all objects from the page cache. Returns true if at least one object could be dropped. An error is returned only
-    /// after all objects were tried.
-    pub(crate) async fn forget(&self) -> Result<bool, StoreError> {
-        let mut forgotten = stream::iter(self.keys()).map(|key| self.store.forget(key)).buffer_unordered(8);
-        let mut is_any = Ok(false);
-        while let Some(one) = forgotten.next().await {
-            is_any = is_any.and_then(|is_any| Ok(is_any | one?));
-        }
-        is_any
+    /// Drops all objects from the page cache. An error is returned only after all objects were tried.
+    pub(crate) async fn forget(&self) -> Result<(), StoreError> {
+        let forgotten = stream::iter(self.keys()).map(|key| self.store.forget(key)).buffer_unordered(8);
+        forgotten.fold(Ok(()), async |all, one| all.and(one.map(drop))).await
     }
 
     /// Share of the objects' bytes in the page cache, measured on a sample of the objects. Objects whose share cannot be measured

@@ -1,7 +1,9 @@
 //! Order of batches: the batch that a worker may begin next, and the batch that the consumer gets next.
 
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use penstock_engine::lock::locked;
 
 use crate::spec::Assignment;
 
@@ -48,7 +50,7 @@ impl<T> BatchWindow<T> {
     /// pass has ended.
     pub(crate) fn begin(&self, worker: u32) -> Option<u32> {
         let BatchRules { batches, workers, prefetch, assignment } = self.rules;
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         loop {
             if state.is_over {
                 return None;
@@ -78,13 +80,13 @@ impl<T> BatchWindow<T> {
     }
 
     pub(crate) fn finish(&self, batch: u32, made: T) {
-        self.state().ready.insert(batch, made);
+        locked(&self.state).ready.insert(batch, made);
         self.came.notify_all();
     }
 
     /// Waits for the next batch in order and returns it; `None` after the last batch, or if the pass has ended.
     pub(crate) fn take(&self) -> Option<(u32, T)> {
-        let mut state = self.state();
+        let mut state = locked(&self.state);
         loop {
             let next = state.delivered;
             if state.is_over || next == self.rules.batches {
@@ -102,13 +104,9 @@ impl<T> BatchWindow<T> {
 
     /// Ends the pass and wakes all waiting threads.
     pub(crate) fn end(&self) {
-        self.state().is_over = true;
+        locked(&self.state).is_over = true;
         self.room.notify_all();
         self.came.notify_all();
-    }
-
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -12,6 +12,7 @@ use penstock_engine::item::{Item, Sample};
 use penstock_engine::ports::{Failed, Items, Output, StopFlag, ThreadOp};
 use penstock_storage::{BoundedStore, ReadParts, StoreError, observe};
 use penstock_types::stats::Tick;
+use strum::IntoStaticStr;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
@@ -56,7 +57,8 @@ pub(crate) struct ReadFailure {
     pub(crate) message: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub(crate) enum FailedIn {
     Storage,
     Stage,
@@ -130,7 +132,7 @@ impl LoadWorker {
                 Err(fault) => {
                     // Ending the passes wakes the consumer, which otherwise waits for their batches for ever.
                     passes.iter().for_each(|pass| pass.window.end());
-                    return Err(BenchError::Stage { stage: stage.name.clone(), fault });
+                    return Err(BenchError::Failed(format!("stage `{}` cannot start: {fault}", stage.name)));
                 }
             }
         }
@@ -278,7 +280,7 @@ impl LoadWorker {
         let gathers = ops.iter().position(|(takes, _)| *takes == Takes::Batch).unwrap_or(ops.len());
         let (of_samples, of_batches) = ops.split_at_mut(gathers);
         let mut batch = Vec::with_capacity(samples.len());
-        let objects: Vec<u32> = samples.iter().map(|(object, _)| *object).collect();
+        let first = samples.first().map_or(0, |(object, _)| *object);
         for (object, sample) in samples {
             let mut items = vec![Item::Sample(sample)];
             for (place, (_, op)) in of_samples.iter_mut().enumerate() {
@@ -292,7 +294,6 @@ impl LoadWorker {
         if of_batches.is_empty() || batch.is_empty() {
             return;
         }
-        let first = objects.first().copied().unwrap_or_default();
         let mut items = vec![Item::Batch(batch)];
         for (place, (_, op)) in of_batches.iter_mut().enumerate() {
             items = self.called(op.as_mut(), gathers + place, items, fetch, first, failures);
