@@ -1,11 +1,12 @@
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
-
-use memchr::memchr;
 
 /// Maximum length of a dead letter, in bytes: it is held in memory while it is decoded.
 pub const MAX_LETTER_BYTES: usize = 256 << 20;
+
+/// Number of bytes that are read for one line: a dead letter, and the line break or a byte too many.
+const MOST_READ: u64 = MAX_LETTER_BYTES as u64 + 1;
 
 /// Reads lines of a file one at a time, none of them longer than [`MAX_LETTER_BYTES`].
 #[derive(Debug)]
@@ -38,30 +39,15 @@ impl LetterLines {
         self.line.clear();
         self.line.shrink_to(1 << 20);
         let mut is_too_long = false;
-        let mut has_begun = false;
-        let has_end = loop {
-            let block = match self.file.fill_buf() {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                block => block?,
-            };
-            if block.is_empty() {
-                break false;
-            }
-            has_begun = true;
-            let end = memchr(b'\n', block);
-            let text = &block[..end.unwrap_or(block.len())];
-            is_too_long |= self.line.len() + text.len() > MAX_LETTER_BYTES;
-            if is_too_long {
-                self.line.clear();
-            } else {
-                self.line.extend_from_slice(text);
-            }
-            let used = end.map_or(block.len(), |end| end + 1);
-            self.file.consume(used);
-            if end.is_some() {
-                break true;
-            }
-        };
+        let mut read = self.file.by_ref().take(MOST_READ).read_until(b'\n', &mut self.line)? as u64;
+        let has_begun = read > 0;
+        // The rest of a line that is too long is passed over.
+        while read == MOST_READ && !self.line.ends_with(b"\n") {
+            is_too_long = true;
+            self.line.clear();
+            read = self.file.by_ref().take(MOST_READ).read_until(b'\n', &mut self.line)? as u64;
+        }
+        let has_end = self.line.pop_if(|last| *last == b'\n').is_some();
         let text = (!is_too_long).then_some(self.line.as_slice());
         Ok(has_begun.then_some(LetterLine { number: self.number, text, has_end }))
     }
