@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use base64::{DecodeError, Engine};
 use penstock_engine::item::{Dtype, Field, Origin, Sample, Tensor, Value};
-use penstock_types::plan::{StageId, StageKind, StagePlan};
+use penstock_types::plan::{StageKind, StagePlan};
 use penstock_types::run::FailureRecord;
-use penstock_types::text::{MAX_SHOWN_KEY, printable, without_place};
+use penstock_types::text::{MAX_SHOWN_KEY, printable};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A failed sample with its failure and everything needed to replay it: a line of `dead_letters.ndjson`.
@@ -61,49 +61,6 @@ enum KeptValue {
     Tensor { dtype: String, shape: Vec<u32>, data: String },
 }
 
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum LetterFault {
-    #[error("is longer than {} MiB", .0 >> 20)]
-    TooLong(usize),
-    #[error("is not a dead letter: {}, at column {}", without_place(.0), .0.column())]
-    Json(serde_json::Error),
-    #[error("is cut off: the run ended while it was written")]
-    CutOff,
-    #[error("has the field `{0}` twice")]
-    Twice(String),
-    #[error("has a field `{0}` that {1}")]
-    Value(String, ValueFault),
-    #[error(
-        "derives the seeds of `{stage}` from the name `{found}`, but an earlier line derives them from `{before}`"
-    )]
-    Seeds { stage: StageId, found: String, before: String },
-    #[error("names the stage `{0}`, which the document does not have")]
-    UnknownStage(String),
-    #[error("names the stage `{0}`, in which samples cannot fail")]
-    NothingFails(String),
-    #[error(
-        "failed in `{0}` because it differs from the rest of its batch, and cannot be replayed without the batch; fix a stage \
-         before it and run the pipeline again"
-    )]
-    OfABatch(String),
-    #[error(
-        "failed in the source, `{0}`, and cannot be replayed without its object; mend the data, or set `types`, and run the pipeline again"
-    )]
-    OfTheSource(StageId),
-    #[error("had no path in `{0}`: change the route or the sample, and run the pipeline again")]
-    OfARoute(String),
-}
-
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ValueFault {
-    #[error("is not base64: {0}")]
-    Base64(DecodeError),
-    #[error("has the unknown tensor type `{0}`")]
-    Dtype(String),
-    #[error("has {bytes} bytes, which do not match the shape {shape:?} of {dtype}")]
-    Shape { bytes: usize, shape: Vec<u32>, dtype: &'static str },
-}
-
 /// A real number; values without a JSON number (infinities, NaN with its payload) are written as their bits:
 /// `0x7ff0000000000000`.
 #[derive(Debug)]
@@ -130,16 +87,16 @@ impl<'a> DeadLetter<'a> {
 }
 
 impl ReadLetter {
-    /// Restores the sample as it came into the stage.
-    pub(crate) fn into_sample(self) -> Result<Sample, LetterFault> {
+    /// Restores the sample as it came into the stage. The error is what is wrong with the dead letter, as its predicate.
+    pub(crate) fn into_sample(self) -> Result<Sample, String> {
         let origin = Origin { epoch: self.epoch, index: self.index, path: self.path, ..Origin::default() };
         let mut sample = Sample::new(self.key, origin);
         for KeptField { name, value } in self.fields {
             let shown = printable(&name, MAX_SHOWN_KEY);
             if sample.field(&name).is_some() {
-                return Err(LetterFault::Twice(shown));
+                return Err(format!("has the field `{shown}` twice"));
             }
-            let value = value.restored().map_err(|fault| LetterFault::Value(shown, fault))?;
+            let value = value.restored().map_err(|fault| format!("has a field `{shown}` that {fault}"))?;
             sample.fields.push(Field { name, value });
         }
         Ok(sample)
@@ -161,21 +118,25 @@ fn kept(value: &Value) -> KeptValue {
 }
 
 impl KeptValue {
-    fn restored(self) -> Result<Value, ValueFault> {
-        let bytes = |text: String| STANDARD.decode(text).map_err(ValueFault::Base64);
+    fn restored(self) -> Result<Value, String> {
+        let bytes = |text: String| STANDARD.decode(text).map_err(|error| format!("is not base64: {error}"));
         Ok(match self {
             Self::Blob(text) => Value::Blob(bytes(text)?.into()),
             Self::Text(text) => Value::Text(text),
             Self::Int(int) => Value::Int(int),
             Self::Real(KeptReal(real)) => Value::Real(real),
             Self::Tensor { dtype, shape, data } => {
-                let unknown = || ValueFault::Dtype(printable(&dtype, 40));
+                let unknown = || format!("has the unknown tensor type `{}`", printable(&dtype, 40));
                 let dtype = Dtype::named(&dtype).ok_or_else(unknown)?;
                 let data = bytes(data)?;
                 let sizes = shape.iter().map(|size| *size as usize);
                 let wanted = sizes.chain([dtype.size()]).try_fold(1, usize::checked_mul);
                 if wanted != Some(data.len()) {
-                    return Err(ValueFault::Shape { bytes: data.len(), shape, dtype: dtype.name() });
+                    return Err(format!(
+                        "has {} bytes, which do not match the shape {shape:?} of {}",
+                        data.len(),
+                        dtype.name()
+                    ));
                 }
                 Value::Tensor(Tensor { dtype, shape, data: data.into() })
             }
@@ -236,7 +197,7 @@ mod tests {
 
     fn read(text: &str) -> Result<Sample, String> {
         let letter: ReadLetter = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        letter.into_sample().map_err(|fault| fault.to_string())
+        letter.into_sample()
     }
 
     #[test]

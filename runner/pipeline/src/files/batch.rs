@@ -24,13 +24,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-/// Penstock's member of `__metadata__`.
 const METADATA: &str = "penstock";
 
 /// End of the name of a tensor with the starts of values.
 const OFFSETS: &str = ".offsets";
 
-/// Name that the format reserves.
 const RESERVED: &str = "__metadata__";
 
 /// Size of the field that precedes the header and contains its length, in bytes.
@@ -38,24 +36,6 @@ pub(super) const LENGTH_BYTES: usize = 8;
 
 /// Maximum size of a header that readers of the format accept, in bytes.
 pub(super) const MAX_HEADER_BYTES: usize = 100_000_000;
-
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum BatchFault {
-    #[error("it does not fit the format: {0}")]
-    Format(String),
-    #[error(
-        "its {keys} keys make a header of {bytes} bytes, but readers accept at most {MAX_HEADER_BYTES} bytes; make smaller batches"
-    )]
-    Header { keys: usize, bytes: usize },
-    #[error("the field `{0}` is on a GPU, but files are written from host memory")]
-    OnDevice(String),
-    #[error("the file format reserves the name `{RESERVED}`; rename the field")]
-    Reserved,
-    #[error(
-        "the field `{0}` has the name of a tensor that describes the values of another field; rename one of them"
-    )]
-    Twice(String),
-}
 
 #[derive(Debug)]
 pub(super) struct File {
@@ -96,7 +76,7 @@ enum PartData {
 
 impl File {
     /// Converts a batch to a file, or returns the reason why that is not possible.
-    pub(super) fn of(batch: Collated, number: u64) -> Result<Self, BatchFault> {
+    pub(super) fn of(batch: Collated, number: u64) -> Result<Self, String> {
         let mut description = BatchMetadata::of(&batch, number);
         let mut parts = Vec::with_capacity(batch.fields.len());
         let is_blob = |column: &&Column| matches!(column.values, Stacked::Blobs(_));
@@ -121,11 +101,15 @@ impl File {
         description.data = digest(&parts);
         let description = serde_json::to_string(&description).expect("keys and numbers are JSON");
         let metadata = Metadata::new(Some(HashMap::from([(METADATA.to_owned(), description)])), infos)
-            .map_err(|error| BatchFault::Format(error.to_string()))?;
+            .map_err(|error| format!("it does not fit the format: {error}"))?;
         let mut header = serde_json::to_vec(&metadata).expect("a header is JSON");
         header.resize(header.len().next_multiple_of(LENGTH_BYTES), b' ');
         if header.len() > MAX_HEADER_BYTES {
-            return Err(BatchFault::Header { keys: batch.keys.len(), bytes: header.len() });
+            return Err(format!(
+                "its {} keys make a header of {} bytes, but readers accept at most {MAX_HEADER_BYTES} bytes; make smaller batches",
+                batch.keys.len(),
+                header.len()
+            ));
         }
         let mut head = (header.len() as u64).to_le_bytes().to_vec();
         head.append(&mut header);
@@ -212,7 +196,7 @@ impl PartData {
     }
 }
 
-fn parts_of(name: &str, values: Stacked) -> Result<Vec<Part>, BatchFault> {
+fn parts_of(name: &str, values: Stacked) -> Result<Vec<Part>, String> {
     Ok(match values {
         Stacked::Tensor(Tensor { dtype, shape, data }) => vec![Part {
             name: name.to_owned(),
@@ -245,7 +229,10 @@ fn parts_of(name: &str, values: Stacked) -> Result<Vec<Part>, BatchFault> {
             let lengths: Vec<usize> = blobs.iter().map(Bytes::len).collect();
             parts_with_offsets(name, FileDtype::U8, &lengths, PartData::Blobs(blobs))
         }
-        Stacked::Device(_) => return Err(BatchFault::OnDevice(printable(name, MAX_SHOWN_KEY))),
+        Stacked::Device(_) => {
+            let name = printable(name, MAX_SHOWN_KEY);
+            return Err(format!("the field `{name}` is on a GPU, but files are written from host memory"));
+        }
     })
 }
 
@@ -266,14 +253,17 @@ fn parts_with_offsets(name: &str, dtype: FileDtype, lengths: &[usize], data: Par
 }
 
 /// Checks that no two tensors have the same name, since a file contains one tensor per name.
-fn check_names(parts: &[Part]) -> Result<(), BatchFault> {
+fn check_names(parts: &[Part]) -> Result<(), String> {
     let mut seen = BTreeSet::new();
     for Part { name, .. } in parts {
         if name == RESERVED {
-            return Err(BatchFault::Reserved);
+            return Err(format!("the file format reserves the name `{RESERVED}`; rename the field"));
         }
         if !seen.insert(name) {
-            return Err(BatchFault::Twice(printable(name, MAX_SHOWN_KEY)));
+            return Err(format!(
+                "the field `{}` has the name of a tensor that describes the values of another field; rename one of them",
+                printable(name, MAX_SHOWN_KEY)
+            ));
         }
     }
     Ok(())
@@ -406,8 +396,8 @@ mod tests {
     fn clashing_names_are_rejected() {
         let clash =
             vec![("a", Stacked::Texts(vec![String::new(); 2])), ("a.offsets", tensor(Dtype::Int64, &[2]))];
-        assert!(File::of(batch(clash), 0).unwrap_err().to_string().contains("`a.offsets`"));
+        assert!(File::of(batch(clash), 0).unwrap_err().contains("`a.offsets`"));
         let reserved = vec![(RESERVED, tensor(Dtype::Int64, &[2]))];
-        assert!(File::of(batch(reserved), 0).unwrap_err().to_string().contains("reserves the name"));
+        assert!(File::of(batch(reserved), 0).unwrap_err().contains("reserves the name"));
     }
 }

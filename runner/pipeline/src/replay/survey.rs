@@ -7,12 +7,12 @@ use penstock_types::fault::SpecFault;
 use penstock_types::kinds::Fails;
 use penstock_types::plan::StageId;
 use penstock_types::spec::{MAX_DOCUMENT_BYTES, Spec};
-use penstock_types::text::{MAX_SHOWN_KEY, printable};
+use penstock_types::text::{MAX_SHOWN_KEY, printable, without_place};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::lines::{LetterLine, LetterLines, MAX_LETTER_BYTES};
-use crate::dead_letter::{LetterFault, ReadLetter};
+use crate::dead_letter::ReadLetter;
 use crate::output::{DEAD_LETTERS, SPEC, read_within};
 
 /// Maximum number of unreadable lines that are reported one by one.
@@ -27,7 +27,6 @@ const MAX_REASON: usize = 300;
 /// Dead letters of a run, counted by stage. They stay on disk.
 #[derive(Debug)]
 pub struct Letters {
-    /// Document of the run.
     pub spec: Spec,
     pub(super) path: PathBuf,
     /// Stages with dead letters, in the order of the pipeline.
@@ -96,7 +95,7 @@ impl Letters {
             if let Err(fault) = count(&self.spec, &line, &mut stages) {
                 self.unreadable.count += 1;
                 if self.unreadable.first.len() < MAX_TOLD {
-                    let reason = printable(&fault.to_string(), MAX_REASON);
+                    let reason = printable(&fault, MAX_REASON);
                     self.unreadable.first.push(UnreadableLetter { line: number, reason });
                 }
             }
@@ -106,12 +105,12 @@ impl Letters {
     }
 }
 
-/// Counts the dead letter on a line for its stage.
+/// Counts the dead letter on a line for its stage. The error is what is wrong with the line, as its predicate.
 fn count(
     spec: &Spec,
     line: &LetterLine<'_>,
     stages: &mut BTreeMap<StageId, StageLetters>,
-) -> Result<(), LetterFault> {
+) -> Result<(), String> {
     let Some(letter) = letter(line)? else { return Ok(()) };
     let id = stage_of(spec, &letter.stage)?;
     let (seeded_as, module) = (letter.seeded_as.clone(), letter.module.clone());
@@ -123,8 +122,12 @@ fn count(
         modules: BTreeSet::new(),
     });
     if stage.seeded_as != seeded_as {
-        let (found, before) = (printable(&seeded_as, MAX_SHOWN_KEY), stage.seeded_as.clone());
-        return Err(LetterFault::Seeds { stage: stage.id.clone(), found, before });
+        return Err(format!(
+            "derives the seeds of `{}` from the name `{}`, but an earlier line derives them from `{}`",
+            stage.id,
+            printable(&seeded_as, MAX_SHOWN_KEY),
+            stage.seeded_as
+        ));
     }
     stage.count += 1;
     if stage.modules.len() < MAX_MODULES {
@@ -134,32 +137,41 @@ fn count(
 }
 
 /// Parses the dead letter on a line; `None` for a blank line.
-pub(super) fn letter(line: &LetterLine<'_>) -> Result<Option<ReadLetter>, LetterFault> {
-    let text = line.text.ok_or(LetterFault::TooLong(MAX_LETTER_BYTES))?;
+pub(super) fn letter(line: &LetterLine<'_>) -> Result<Option<ReadLetter>, String> {
+    let text = line.text.ok_or_else(|| format!("is longer than {} MiB", MAX_LETTER_BYTES >> 20))?;
     if text.trim_ascii().is_empty() {
         return Ok(None);
     }
     serde_json::from_slice(text).map(Some).map_err(|error| match line.has_end {
-        true => LetterFault::Json(error),
-        false => LetterFault::CutOff,
+        true => format!("is not a dead letter: {}, at column {}", without_place(&error), error.column()),
+        false => "is cut off: the run ended while it was written".to_owned(),
     })
 }
 
 /// Parses a stage's id; fails unless the document has the stage and samples can fail in it.
-fn stage_of(spec: &Spec, written: &str) -> Result<StageId, LetterFault> {
+fn stage_of(spec: &Spec, written: &str) -> Result<StageId, String> {
     let id = StageId::parse(written);
     if let Some(source) = id.as_ref().filter(|id| id.position() == 0) {
-        return Err(LetterFault::OfTheSource(source.clone()));
+        return Err(format!(
+            "failed in the source, `{source}`, and cannot be replayed without its object; mend the data, or set `types`, and run the \
+             pipeline again"
+        ));
     }
     let stage = id.as_ref().and_then(|id| spec.stage(id).filter(|stage| stage.may_be_called(id.name())));
     let (Some(id), Some(stage)) = (id, stage) else {
-        return Err(LetterFault::UnknownStage(printable(written, MAX_SHOWN_KEY)));
+        let shown = printable(written, MAX_SHOWN_KEY);
+        return Err(format!("names the stage `{shown}`, which the document does not have"));
     };
     match stage.fails() {
         Fails::Samples => Ok(id),
-        Fails::OfABatch => Err(LetterFault::OfABatch(written.to_owned())),
-        Fails::OfARoute => Err(LetterFault::OfARoute(written.to_owned())),
-        Fails::Nothing => Err(LetterFault::NothingFails(written.to_owned())),
+        Fails::OfABatch => Err(format!(
+            "failed in `{written}` because it differs from the rest of its batch, and cannot be replayed without the batch; fix a \
+             stage before it and run the pipeline again"
+        )),
+        Fails::OfARoute => Err(format!(
+            "had no path in `{written}`: change the route or the sample, and run the pipeline again"
+        )),
+        Fails::Nothing => Err(format!("names the stage `{written}`, in which samples cannot fail")),
     }
 }
 
