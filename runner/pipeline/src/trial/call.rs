@@ -22,13 +22,6 @@ pub(super) struct TrialGuest {
     pub(super) is_broken: bool,
 }
 
-/// CPU time of this thread, and wall-clock time.
-#[derive(Clone, Copy)]
-struct Times {
-    cpu: Duration,
-    wall: Duration,
-}
-
 impl TrialGuest {
     pub(super) fn start(module: &Module, settings: &TrialSettings, stop: &StopFlag) -> Result<Self, Fault> {
         let memory_bytes = u64::from(settings.memory.get()) << 20;
@@ -42,16 +35,9 @@ impl TrialGuest {
             assets: settings.assets.clone(),
             document_seed: settings.seed,
         });
-        let stop = stop.clone();
-        let before = Times::now();
-        let op = factory.build(&stop)?;
-        let took = before.until_now();
-        let start = StartTrial {
-            cpu_s: took.cpu.as_secs_f64(),
-            wall_s: took.wall.as_secs_f64(),
-            memory_bytes: factory.memory_peak(),
-        };
-        Ok(Self { factory, op, stop, start, held: 0, is_broken: false })
+        let (op, [cpu_s, wall_s]) = timed(|| factory.build(stop));
+        let start = StartTrial { cpu_s, wall_s, memory_bytes: factory.memory_peak() };
+        Ok(Self { factory, op: op?, stop: stop.clone(), start, held: 0, is_broken: false })
     }
 
     /// Calls the module with a sample or a batch. `all` are the samples of the trial by index; `shown` is the number of tensor
@@ -62,7 +48,7 @@ impl TrialGuest {
             _ => Item::Batch(samples.to_vec()),
         };
         let held = self.held;
-        let (output, took) = self.timed(|op, stop| op.apply(item, stop));
+        let (output, times) = self.measured(|op, stop| op.apply(item, stop));
         let stayed = self.held > held || output.dropped == 0;
         let is_stateful = self.mode() == Mode::Stateful;
         let (mut made, mut failed) = (samples_of(output.items), output.failed);
@@ -79,32 +65,25 @@ impl TrialGuest {
             trial
         });
         let samples = trials.collect();
-        self.called(samples, took)
+        self.called(samples, times)
     }
 
     /// Requests the samples that the module holds.
     pub(super) fn finish(&mut self, all: &[Sample], shown: &mut u64) -> CallTrial {
-        let (output, took) = self.timed(|op, stop| op.finish(stop));
+        let (output, times) = self.measured(|op, stop| op.finish(stop));
         let trial = self.trial("finish", samples_of(output.items), output.failed, all, shown);
-        self.called(vec![trial], took)
+        self.called(vec![trial], times)
     }
 
-    fn timed(&mut self, call: impl FnOnce(&mut dyn ThreadOp, &StopFlag) -> Output) -> (Output, Times) {
-        let before = Times::now();
-        let output = call(self.op.as_mut(), &self.stop);
-        let took = before.until_now();
+    fn measured(&mut self, call: impl FnOnce(&mut dyn ThreadOp, &StopFlag) -> Output) -> (Output, [f64; 2]) {
+        let (output, times) = timed(|| call(self.op.as_mut(), &self.stop));
         self.held = output.held;
         self.is_broken = output.failed.iter().any(|failed| failed.fault.class != FailureClass::Data);
-        (output, took)
+        (output, times)
     }
 
-    fn called(&self, samples: Vec<SampleTrial>, took: Times) -> CallTrial {
-        CallTrial {
-            samples,
-            cpu_s: took.cpu.as_secs_f64(),
-            wall_s: took.wall.as_secs_f64(),
-            memory_bytes: self.factory.memory_peak(),
-        }
+    fn called(&self, samples: Vec<SampleTrial>, [cpu_s, wall_s]: [f64; 2]) -> CallTrial {
+        CallTrial { samples, cpu_s, wall_s, memory_bytes: self.factory.memory_peak() }
     }
 
     /// Result of the sample `key`. The first failure belongs to this sample; any others belong to held samples.
@@ -165,29 +144,20 @@ impl TrialGuest {
 }
 
 fn samples_of(items: Items) -> Vec<Sample> {
-    let items = match items {
+    match items {
         Items::None => Vec::new(),
-        Items::One(item) => vec![item],
-        Items::Many(items) => items,
-    };
-    let samples = items.into_iter().flat_map(|item| match item {
-        Item::Sample(sample) => vec![sample],
-        Item::Batch(samples) => samples,
-        // Modules never return collated batches.
-        Item::Collated(_) => Vec::new(),
-    });
-    samples.collect()
+        Items::One(item) => item.into_samples(),
+        Items::Many(items) => items.into_iter().flat_map(Item::into_samples).collect(),
+    }
 }
 
-impl Times {
-    fn now() -> Self {
-        Self { cpu: clock(ClockId::ThreadCPUTime), wall: clock(ClockId::Monotonic) }
-    }
-
-    fn until_now(self) -> Self {
-        let now = Self::now();
-        Self { cpu: now.cpu.saturating_sub(self.cpu), wall: now.wall.saturating_sub(self.wall) }
-    }
+/// Result of a call, with the CPU time of this thread and the wall-clock time that it took, in seconds.
+fn timed<T>(call: impl FnOnce() -> T) -> (T, [f64; 2]) {
+    let now = || [ClockId::ThreadCPUTime, ClockId::Monotonic].map(clock);
+    let before = now();
+    let result = call();
+    let after = now();
+    (result, [0, 1].map(|one| after[one].saturating_sub(before[one]).as_secs_f64()))
 }
 
 fn clock(clock: ClockId) -> Duration {
