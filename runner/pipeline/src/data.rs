@@ -2,7 +2,6 @@
 
 use penstock_engine::ports::SourceFault;
 use penstock_types::data_set::DataFields;
-use penstock_types::traversal::Traversal;
 
 use crate::found::Found;
 use crate::prepare::Prepared;
@@ -28,17 +27,10 @@ impl Prepared {
     /// Numbers of samples that this rank visits in the epochs that are left, each with the number of epochs that have it. Requires a
     /// listing of all keys or a pass over all records. `None` if the epochs never end.
     pub async fn counts(&self) -> Result<Option<Vec<(u64, u64)>>, SourceFault> {
-        let settings = self.plan.source.traversal;
-        if settings.epochs.is_none() {
+        if self.plan.source.traversal.epochs.is_none() {
             return Ok(None);
         }
-        let traversal = Traversal::new(self.entries().await?, settings)
-            .map_err(|fault| SourceFault::new(fault.to_string(), None))?;
-        let traversal = match &self.start {
-            Some(start) => traversal.from(start),
-            None => traversal,
-        };
-        Ok(traversal.lens())
+        Ok(self.traversal(self.entries().await?)?.lens())
     }
 
     /// Number of samples of the source, whoever visits them.

@@ -49,12 +49,8 @@ impl Prepared {
                 Box::new(self.records().within(most_bytes).from(self.start.clone()))
             }
             spec::Source::Range(range) => {
-                let traversal = Traversal::new(range.count, traversal);
-                let traversal = traversal.expect("a plan's shard was checked");
-                Box::new(RangeSource::new(match &self.start {
-                    Some(start) => traversal.from(start),
-                    None => traversal,
-                }))
+                let traversal = self.traversal(range.count).expect("a plan's shard was checked");
+                Box::new(RangeSource::new(traversal))
             }
             spec @ spec::Source::Tar(source) if source.index.is_none() => {
                 let access = self.access(spec, &name, most_bytes);
@@ -229,7 +225,6 @@ impl Prepared {
         (Classes::Shared(shared), undrawn)
     }
 
-    /// Store of the objects of a source.
     fn store_of(&self, source: &spec::Source) -> BoundedStore {
         let store = source.store().expect("the source reads objects of one store");
         self.store(store.as_str())
@@ -281,9 +276,17 @@ impl Prepared {
 
     /// True if an earlier run has left positions to this rank that are not in the order of the source.
     fn is_scattered(&self) -> bool {
-        let Some(start) = &self.start else { return false };
-        Traversal::new(0, self.plan.source.traversal)
-            .is_ok_and(|traversal| traversal.from(start).is_scattered())
+        self.start.is_some() && self.traversal(0).is_ok_and(|traversal| traversal.is_scattered())
+    }
+
+    /// Order in which this rank visits a source of `count` samples, from the place where the run begins.
+    pub(crate) fn traversal(&self, count: u64) -> Result<Traversal, SourceFault> {
+        let traversal = Traversal::new(count, self.plan.source.traversal)
+            .map_err(|fault| SourceFault::new(fault.to_string(), None))?;
+        Ok(match &self.start {
+            Some(start) => traversal.from(start),
+            None => traversal,
+        })
     }
 
     /// Handling of damage in the source with this name.

@@ -77,15 +77,14 @@ impl Prepared {
                 _ => self.look_at(&name, &self.plan.source.spec).await,
             }
         });
-        let mut tried = match looked.await {
-            Ok(Ok(tried)) => tried,
-            Ok(Err(fault)) => TriedSource { not_opened: Some(with_causes(&fault)), ..TriedSource::default() },
+        let looked = match looked.await {
+            Ok(looked) => looked.map_err(|fault| with_causes(&fault)),
             Err(_) => {
-                let reason =
-                    format!("opening the source takes longer than {LOOK_TIME:?}; use `--stores` to wait");
-                TriedSource { not_opened: Some(reason), ..TriedSource::default() }
+                Err(format!("opening the source takes longer than {LOOK_TIME:?}; use `--stores` to wait"))
             }
         };
+        let not_opened = |reason| TriedSource { not_opened: Some(reason), ..TriedSource::default() };
+        let mut tried = looked.unwrap_or_else(not_opened);
         tried.warnings.extend(spatial_warnings(&self.plan, tried.fields.as_ref()));
         tried
     }
