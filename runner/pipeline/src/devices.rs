@@ -72,7 +72,6 @@ impl Gpus {
         Some(Arc::new(target.memory.clone()))
     }
 
-    /// Op that copies batches to a device.
     pub(crate) fn transfer(
         &self,
         stage: &str,

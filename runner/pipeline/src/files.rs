@@ -36,7 +36,6 @@ pub(crate) use self::manifest::differences;
 
 const MAX_DIFFERENCES: usize = 10;
 
-/// Name of the object with the state of the run.
 const STATE: &str = "penstock-state.json";
 
 /// The folder of a store for the batches of one pipeline.
@@ -60,7 +59,6 @@ pub(crate) struct Opened {
 
 #[derive(Debug, thiserror::Error)]
 pub enum FilesError {
-    /// Another pipeline has written to the folder.
     #[error(
         "{place} holds the files of another pipeline; write to another prefix, or remove them and `{}`. Differences:{}",
         Manifest::NAME,
@@ -79,12 +77,10 @@ pub enum FilesError {
         /// Settings in the document that must have the value `input`.
         unordered: Vec<Pointer>,
     },
-    /// Batches that an interrupted run has written are missing.
     #[error(
         "{place} has no `{name}`, which the state counts as written; resume from a state that fits the folder"
     )]
     Missing { place: String, name: String },
-    /// The folder contains an unrelated object.
     #[error("{place} holds `{name}`, {what}; write to another prefix, or remove it")]
     Foreign { place: String, name: String, what: String },
     /// The store does not answer, or rejects writes.

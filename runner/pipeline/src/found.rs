@@ -1,8 +1,9 @@
 //! What the sources of a run have found beside their samples, for its snapshots and states.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use penstock_engine::lock::locked;
 use penstock_engine::notes::Notes;
 use penstock_types::data_set::DataFields;
 use penstock_types::left_out::LeftOut;
@@ -21,15 +22,15 @@ struct Sources {
 
 impl Found {
     pub(crate) fn add_labels(&self, source: String, labels: LabelsRecord) {
-        self.lock().labels.insert(source, labels);
+        locked(&self.0).labels.insert(source, labels);
     }
 
     pub(crate) fn labels(&self) -> BTreeMap<String, LabelsRecord> {
-        self.lock().labels.clone()
+        locked(&self.0).labels.clone()
     }
 
     pub(crate) fn notes(&self, source: &str) -> Notes {
-        self.lock().notes.entry(source.to_owned()).or_default().clone()
+        locked(&self.0).notes.entry(source.to_owned()).or_default().clone()
     }
 
     pub(crate) fn left_out(&self) -> BTreeMap<String, Vec<LeftOut>> {
@@ -49,10 +50,6 @@ impl Found {
     }
 
     fn each(&self) -> Vec<(String, Notes)> {
-        self.lock().notes.iter().map(|(name, notes)| (name.clone(), notes.clone())).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Sources> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0).notes.iter().map(|(name, notes)| (name.clone(), notes.clone())).collect()
     }
 }

@@ -2,12 +2,13 @@
 //! both.
 
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::consumers::{Discard, Simulate};
 use penstock_engine::item::Item;
+use penstock_engine::lock::locked;
 use penstock_engine::ports::{Consumer, Ending, Fault, StopFlag};
 use penstock_engine::running::StopReason;
 use penstock_types::run::{RunSnapshot, RunState};
@@ -177,7 +178,7 @@ fn measured(run: Run, span: Duration) -> Result<(f64, QueueFigures), HeadspaceEr
 }
 
 fn alone_rate(run: Run, found: &Mutex<Option<f64>>) -> Result<f64, HeadspaceError> {
-    let rate = || *found.lock().unwrap_or_else(PoisonError::into_inner);
+    let rate = || *locked(found);
     while rate().is_none() && !run.handle.wait_for(Duration::from_millis(20)) {}
     let snapshot = ended(run)?;
     let unknown = || format!("the run of the consumer alone did not complete: {}", why(snapshot));
@@ -218,7 +219,7 @@ impl Alone {
             }
             if passed >= self.span && taken > 0 {
                 let rate = taken as f64 / passed.as_secs_f64();
-                *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some(rate);
+                *locked(&self.found) = Some(rate);
                 break;
             }
             self.consumer.consume(item.clone(), stop)?;

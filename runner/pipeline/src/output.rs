@@ -3,8 +3,9 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
+use penstock_engine::lock::locked;
 use penstock_engine::ports::SampleFailure;
 use penstock_storage::StoreError;
 use penstock_types::resume::StateTooLarge;
@@ -69,10 +70,8 @@ pub enum OutputError {
     State(Arc<StoreError>),
     #[error(transparent)]
     StateTooLarge(#[from] StateTooLarge),
-    /// Dead letters exceed the limit of the operator.
     #[error("{left_out} dead letters were left out, since at most {} MiB are kept (`limits.runs.dead_letters_mib`)", .most_bytes >> 20)]
     Full { left_out: u64, most_bytes: u64 },
-    /// Dead letters exceed the space in the data directory.
     #[error("{0} dead letters were left out, since the data directory is full (`limits.disk_mib`)")]
     NoRoom(u64),
 }
@@ -249,7 +248,7 @@ impl OutputFolder {
 
 /// Writes a file atomically: complete or not at all.
 pub(crate) fn write_whole(path: &Path, text: &[u8]) -> Result<(), OutputError> {
-    let part = part(path);
+    let part = path.with_added_extension("part");
     let write = || -> io::Result<()> {
         let mut file = File::create(&part)?;
         file.write_all(text)?;
@@ -268,13 +267,6 @@ pub(crate) fn read_within(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-/// Place of a file while it is written.
-pub(crate) fn part(path: &Path) -> PathBuf {
-    let mut part = path.to_owned().into_os_string();
-    part.push(".part");
-    part.into()
 }
 
 fn pretty(content: &impl Serialize) -> io::Result<Vec<u8>> {
@@ -302,7 +294,7 @@ impl Lines {
     }
 
     fn flush(&self) -> Result<(), OutputError> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = locked(&self.file);
         file.as_mut().map_or(Ok(()), |file| file.flush()).map_err(|error| write_error(&self.path, error))
     }
 
@@ -310,7 +302,7 @@ impl Lines {
         &self,
         write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
     ) -> Result<(), OutputError> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = locked(&self.file);
         let open = || -> io::Result<()> {
             if file.is_none() {
                 *file = Some(BufWriter::new(File::create(&self.path)?));

@@ -117,13 +117,11 @@ pub struct RecordedRate {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PredictError {
-    /// Parts whose times are unknown.
     #[error(
         "the time of {} is unknown: record a run of the pipeline (`penstock run FILE --out DIR`) and pass it with `--from DIR`",
         .0.join(", ")
     )]
     Unknown(Vec<String>),
-    /// Routes whose shares of samples by path are unknown.
     #[error(
         "the share of the samples in each path of {} is unknown: record a run of the pipeline (`penstock run FILE --out DIR`) and pass it \
          with `--from DIR`",

@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
 
 use crate::files::FilesFolder;
-use crate::output::{OutputError, part, read_within, write_error, write_whole};
+use crate::output::{OutputError, read_within, write_error, write_whole};
 use crate::prepare::Prepared;
 use crate::run::Run;
 
@@ -181,7 +181,7 @@ impl StateFile {
 
     /// A file that gets the state of a run. Fails if it cannot be written.
     pub fn at(path: PathBuf) -> Result<Self, OutputError> {
-        let part = part(&path);
+        let part = path.with_added_extension("part");
         match File::create(&part).and_then(|_| fs::remove_file(&part)) {
             Ok(()) => Ok(Self::new(Place::File(path))),
             Err(error) => Err(write_error(&path, error)),

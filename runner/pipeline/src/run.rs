@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use penstock_engine::lock::locked;
 use penstock_engine::ports::{Observer, SampleFailure, Sums};
 use penstock_engine::running::{RunHandle, RunView, Running};
 use penstock_types::ledger::RunBook;
@@ -25,14 +26,11 @@ use crate::spatial::spatial_warnings;
 #[derive(Debug)]
 pub struct Run {
     running: Running,
-    /// Handle to the run for any thread.
     pub handle: RunHandle,
     watcher: Arc<Watcher>,
-    /// Place where the run began.
     pub start: Arc<StartPoint>,
 }
 
-/// Result of a run that has ended.
 #[derive(Debug)]
 pub struct Ended {
     pub snapshot: RunSnapshot,
@@ -224,10 +222,6 @@ impl RunFacts {
         }
         .completed()
     }
-}
-
-fn locked<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
-    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Watcher {

@@ -101,7 +101,6 @@ impl Stores {
         Self(self.0.iter().map(|(name, found)| (name.clone(), entry(found))).collect())
     }
 
-    /// True if the store is a folder of this machine.
     pub fn is_folder(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(|entry| entry.root.is_some())
     }

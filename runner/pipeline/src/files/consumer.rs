@@ -1,9 +1,10 @@
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use penstock_engine::item::Item;
+use penstock_engine::lock::locked;
 use penstock_engine::ports::{Consumer, Ending, Fault, StopFlag};
 use penstock_storage::StoreError;
 use penstock_types::run::{FailureClass, FilesRecord};
@@ -85,11 +86,11 @@ impl FilesConsumer {
                     None => Ok(false),
                 };
                 if is_written.map_err(unanswered)? {
-                    count.lock().unwrap_or_else(PoisonError::into_inner).written += 1;
+                    locked(&count).written += 1;
                 } else {
                     // The batch existed before or was written meanwhile: another run may write the same batches.
                     compare(&place, key, number, size, head).await?;
-                    count.lock().unwrap_or_else(PoisonError::into_inner).already_there += 1;
+                    locked(&count).already_there += 1;
                 }
                 Ok((number, samples))
             },

@@ -25,7 +25,6 @@ pub(super) struct Manifest {
 /// Recipe of the batches: equal recipes make equal files.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 struct MadeBy {
-    /// Version of the format, see [`FORMAT`].
     format: u32,
     /// Document without the settings that cannot change the batches.
     document: Value,
