@@ -9,7 +9,6 @@ pub(crate) mod types {
 use std::cell::RefCell;
 
 use crate::host::{Level, log};
-use crate::item::{Item, Outcome};
 use crate::stage::Stage;
 
 /// Holds the stage of a module, from `init` to the end of the instance.
@@ -29,27 +28,8 @@ impl<S: Stage> StageSlot<S> {
         Ok(())
     }
 
-    /// Implements the export `process` of the contract.
-    pub fn process(&self, items: Vec<Item>) -> Vec<Outcome> {
-        self.with(|stage| stage.process(items))
-    }
-
-    /// Implements the export `finish` of the contract.
-    pub fn finish(&self) -> Vec<Item> {
-        self.with(S::finish)
-    }
-
-    /// Implements the export `save` of the contract.
-    pub fn save(&self) -> Vec<u8> {
-        self.with(|stage| stage.save())
-    }
-
-    /// Implements the export `load` of the contract.
-    pub fn load(&self, saved: &[u8]) -> Result<(), String> {
-        self.with(|stage| stage.load(saved))
-    }
-
-    fn with<T>(&self, call: impl FnOnce(&mut S) -> T) -> T {
+    /// Calls the stage, for any other export of the contract.
+    pub fn call<T>(&self, call: impl FnOnce(&mut S) -> T) -> T {
         let mut stage = self.0.borrow_mut();
         call(stage.as_mut().expect("the host calls `init` first, and goes on only when it succeeds"))
     }
@@ -92,11 +72,11 @@ macro_rules! __export {
                 }
 
                 fn process(items: Vec<Item>) -> Vec<Outcome> {
-                    SLOT.with(|slot| slot.process(items))
+                    SLOT.with(|slot| slot.call(|stage| Stage::process(stage, items)))
                 }
 
                 fn finish() -> Vec<Item> {
-                    SLOT.with(|slot| slot.finish())
+                    SLOT.with(|slot| slot.call(Stage::finish))
                 }
             }
 
@@ -121,11 +101,11 @@ macro_rules! __export_state {
     ($component:ident, $slot:ident, state) => {
         impl $crate::__private::state_bindings::exports::penstock::stage::state::Guest for $component {
             fn save() -> Vec<u8> {
-                $slot.with(|slot| slot.save())
+                $slot.with(|slot| slot.call(|stage| Stage::save(stage)))
             }
 
             fn load(saved: Vec<u8>) -> Result<(), String> {
-                $slot.with(|slot| slot.load(&saved))
+                $slot.with(|slot| slot.call(|stage| Stage::load(stage, &saved)))
             }
         }
 
