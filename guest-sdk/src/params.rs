@@ -83,17 +83,7 @@ impl MemberReader {
                 return None;
             }
         };
-        if let Some(fault) = out_of_range(&value, rule) {
-            self.faults.push(format!("`{name}`: {fault}"));
-            return None;
-        }
-        match T::deserialize(value) {
-            Ok(value) => Some(value),
-            Err(error) => {
-                self.faults.push(format!("`{name}`: {error}"));
-                None
-            }
-        }
+        converted(value, rule).inspect_err(|fault| self.faults.push(format!("`{name}`: {fault}"))).ok()
     }
 
     /// Ends the reading. Fails if a member was invalid, or if `params` has a member that is not in `known`.
@@ -109,12 +99,18 @@ impl MemberReader {
     }
 }
 
-fn out_of_range(value: &Value, rule: Rule) -> Option<String> {
-    let number = value.as_f64()?;
-    if let Some(min) = rule.min.filter(|&min| number < min) {
-        return Some(format!("{value} is less than {min}"));
+/// Reads a value, which must be in the range of its member.
+fn converted<T: Param>(value: Value, rule: Rule) -> Result<T, String> {
+    let number = value.as_f64();
+    match (rule.min, rule.max) {
+        (Some(min), _) if number.is_some_and(|number| number < min) => {
+            Err(format!("{value} is less than {min}"))
+        }
+        (_, Some(max)) if number.is_some_and(|number| number > max) => {
+            Err(format!("{value} is more than {max}"))
+        }
+        _ => T::deserialize(value).map_err(|error| error.to_string()),
     }
-    rule.max.filter(|&max| number > max).map(|max| format!("{value} is more than {max}"))
 }
 
 macro_rules! plain {

@@ -6,8 +6,8 @@ use syn::parse::Parser as _;
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned as _;
 use syn::{
-    Attribute, Error, FnArg, ImplItem, Item, ItemFn, ItemImpl, LitStr, Meta, MetaList, Result, Token, Type,
-    TypeReference,
+    Attribute, Error, FnArg, Ident, ImplItem, Item, ItemFn, ItemImpl, LitStr, Meta, MetaList, Result, Token,
+    Type, TypeReference,
 };
 
 use crate::json;
@@ -185,30 +185,20 @@ impl Arguments {
             }
             let Meta::List(list) = &meta else { return Err(Error::new(meta.span(), EXPECTED)) };
             let names = names(list)?;
-            if list.path.is_ident("wants") {
-                arguments.wants = Some(names);
-            } else if list.path.is_ident("makes") {
-                arguments.makes = names;
-            } else if list.path.is_ident("removes") {
-                arguments.removes = Some(names);
-            } else if list.path.is_ident("reads") {
-                if let Some(odd) = names.iter().find(|ending| ending.is_empty()) {
-                    return Err(Error::new(
-                        list.span(),
-                        format!("`{odd}` is no ending of a file such as `.jpg`"),
-                    ));
+            match list.path.get_ident().map(Ident::to_string).as_deref() {
+                Some("wants") => arguments.wants = Some(names),
+                Some("makes") => arguments.makes = names,
+                Some("removes") => arguments.removes = Some(names),
+                Some("reads") if names.iter().any(String::is_empty) => {
+                    return Err(Error::new(list.span(), "`` is no ending of a file such as `.jpg`"));
                 }
-                arguments.reads = Some(names);
-            } else if list.path.is_ident("counters") {
-                if names.len() > MAX_COUNTERS {
-                    return Err(Error::new(
-                        list.span(),
-                        format!("a stage can have at most {MAX_COUNTERS} counters"),
-                    ));
+                Some("reads") => arguments.reads = Some(names),
+                Some("counters") if names.len() > MAX_COUNTERS => {
+                    let message = format!("a stage can have at most {MAX_COUNTERS} counters");
+                    return Err(Error::new(list.span(), message));
                 }
-                arguments.counters = names;
-            } else {
-                return Err(Error::new(meta.span(), EXPECTED));
+                Some("counters") => arguments.counters = names,
+                _ => return Err(Error::new(meta.span(), EXPECTED)),
             }
         }
         Ok(arguments)
