@@ -251,10 +251,6 @@ if IN_GUEST:
     from wit_world.imports import host
     from wit_world.imports import types as wit
 
-    _VALUES = {
-        wit.Value_Tensor: lambda value: Tensor(DTYPES[value.dtype.value], value.shape, value.data),
-    }
-
     class _Datetime(_datetime.datetime):
         now = classmethod(_refusal("clock", "datetime.now"))
         utcnow = classmethod(_refusal("clock", "datetime.utcnow"))
@@ -270,8 +266,10 @@ if IN_GUEST:
     def _inwards(item):
         fields = {}
         for field in item.fields:
-            value = field.value
-            fields[field.name] = _VALUES[type(value)](value.value) if type(value) in _VALUES else value.value
+            value = field.value.value
+            if isinstance(field.value, wit.Value_Tensor):
+                value = Tensor(DTYPES[value.dtype.value], value.shape, value.data)
+            fields[field.name] = value
         return Item(item.key, fields, item.seed)
 
     def _value(name, value):

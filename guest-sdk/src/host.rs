@@ -92,22 +92,13 @@ pub(crate) mod backend {
 
     use super::Level;
 
+    #[derive(Default)]
     pub(crate) struct HostState {
         pub(crate) lines: Vec<(Level, String)>,
         pub(crate) counters: BTreeMap<String, f64>,
         pub(crate) assets: BTreeMap<String, Vec<u8>>,
-        pub(crate) memory_limit: u64,
-    }
-
-    impl Default for HostState {
-        fn default() -> Self {
-            Self {
-                lines: Vec::new(),
-                counters: BTreeMap::new(),
-                assets: BTreeMap::new(),
-                memory_limit: crate::DEFAULT_MEMORY_BYTES,
-            }
-        }
+        /// Limit that a test has set.
+        pub(crate) memory_limit: Option<u64>,
     }
 
     thread_local! {
@@ -128,6 +119,6 @@ pub(crate) mod backend {
     }
 
     pub(super) fn memory_limit() -> u64 {
-        HOST.with_borrow(|host| host.memory_limit)
+        HOST.with_borrow(|host| host.memory_limit).unwrap_or(crate::DEFAULT_MEMORY_BYTES)
     }
 }

@@ -35,7 +35,7 @@ pub fn set_asset(name: &str, bytes: &[u8]) {
 
 /// Sets the memory that the stage may have, in bytes; 256 MiB by default, as in a pipeline.
 pub fn set_memory_limit(bytes: u64) {
-    HOST.with_borrow_mut(|host| host.memory_limit = bytes);
+    HOST.with_borrow_mut(|host| host.memory_limit = Some(bytes));
 }
 
 /// Removes all log lines, counters and assets, and sets the default limit of memory.
