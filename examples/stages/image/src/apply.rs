@@ -4,17 +4,13 @@ use penstock_guest::prelude::*;
 
 use crate::image::Image;
 use crate::step::{Filling, Step};
-use crate::view::Resizing;
 use crate::{affine, blur, colour, resize};
 
 /// The image after a step. The steps `ToFloat` and `Normalize` do not apply to bytes.
 pub(crate) fn after(mut image: Image, step: &Step) -> Result<Image> {
     match step {
         Step::Crop(part) => return Ok(image.crop(*part)),
-        Step::Resize { size, interpolation, antialias } => {
-            let resizing = Resizing { size: *size, interpolation: *interpolation, antialias: *antialias };
-            return Ok(resize::resize(&image, resizing));
-        }
+        Step::Resize(resizing) => return Ok(resize::resize(&image, *resizing)),
         Step::FlipHorizontal => image.flip_across(),
         Step::FlipVertical => image.flip_down(),
         Step::Pad { padding, fill, mode } => return image.pad(*padding, fill, *mode),

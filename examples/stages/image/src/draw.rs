@@ -4,7 +4,7 @@ use penstock_guest::prelude::*;
 
 use crate::ops::{ColorJitter, Op, RandAugment, RandomCrop, RandomErasing, RandomRotation, Resize};
 use crate::params::{Dtype, Erased, Interpolation, Numbers, PaddingMode, Sides};
-use crate::step::{Filling, Rect, Size, Step, size_after};
+use crate::step::{Filling, Rect, Resizing, Size, Step, size_after};
 
 /// Number of attempts to draw a part that fits into the image.
 const ATTEMPTS: u32 = 10;
@@ -93,7 +93,7 @@ impl Steps {
 
     fn resize(&mut self, size: Size, interpolation: Interpolation, antialias: bool) {
         if size != self.size {
-            self.add(Step::Resize { size, interpolation, antialias });
+            self.add(Step::Resize(Resizing { size, interpolation, antialias }));
         }
     }
 
@@ -160,9 +160,7 @@ impl Steps {
             crop.width,
             crop.height
         );
-        let top = rng.below(u64::from(height - crop.height) + 1) as u32;
-        let left = rng.below(u64::from(width - crop.width) + 1) as u32;
-        self.crop(Rect { left, top, width: crop.width, height: crop.height });
+        self.crop(random_part(self.size, crop, rng));
         Ok(())
     }
 
@@ -241,14 +239,12 @@ impl Steps {
             if height >= f64::from(self.size.height) || width >= f64::from(self.size.width) {
                 continue;
             }
-            let (width, height) = (width as u32, height as u32);
             let filling = match &op.value {
                 Erased::Values(values) => Filling::Values(values.clone()),
                 Erased::Random => Filling::Noise(rng.u64()),
             };
-            let top = rng.below(u64::from(self.size.height - height) + 1) as u32;
-            let left = rng.below(u64::from(self.size.width - width) + 1) as u32;
-            self.add(Step::Erase { part: Rect { left, top, width, height }, filling });
+            let size = Size { width: width as u32, height: height as u32 };
+            self.add(Step::Erase { part: random_part(self.size, size, rng), filling });
             break;
         }
         Ok(())
@@ -387,16 +383,20 @@ fn sides_of_part(size: Size, scale: [f64; 2], ratio: [f64; 2], rng: &mut Rng) ->
     [(area * ratio).sqrt().round_ties_even(), (area / ratio).sqrt().round_ties_even()]
 }
 
+/// Part of this size at a random place of the image.
+fn random_part(image: Size, Size { width, height }: Size, rng: &mut Rng) -> Rect {
+    let top = rng.below(u64::from(image.height - height) + 1) as u32;
+    let left = rng.below(u64::from(image.width - width) + 1) as u32;
+    Rect { left, top, width, height }
+}
+
 /// Part for `RandomResizedCrop`; a part of the middle if no part fits in a few attempts.
 fn part_to_resize(size: Size, scale: [f64; 2], ratio: [f64; 2], rng: &mut Rng) -> Rect {
     for _ in 0..ATTEMPTS {
         let [width, height] = sides_of_part(size, scale, ratio, rng);
         let fits = |side: f64, length: u32| 0.0 < side && side <= f64::from(length);
         if fits(width, size.width) && fits(height, size.height) {
-            let (width, height) = (width as u32, height as u32);
-            let top = rng.below(u64::from(size.height - height) + 1) as u32;
-            let left = rng.below(u64::from(size.width - width) + 1) as u32;
-            return Rect { left, top, width, height };
+            return random_part(size, Size { width: width as u32, height: height as u32 }, rng);
         }
     }
     let (width, height) = (f64::from(size.width), f64::from(size.height));

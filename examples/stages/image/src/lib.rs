@@ -24,7 +24,7 @@ use image::Image;
 use jpeg::Pixels;
 use output::{Floats, scales, shape, to_floats, to_layout};
 use step::size_after;
-use view::{Resizing, View};
+use view::View;
 
 pub use draw::draw;
 pub use ops::Op;
@@ -157,10 +157,7 @@ fn memory(view: &View, rest: &[Step], is_float: bool) -> u64 {
         let before = size;
         size = size_after(step, before);
         most = most.max(match *step {
-            Step::Resize { size, interpolation, antialias } => {
-                let resizing = Resizing { size, interpolation, antialias };
-                resize::memory(before, 3, &resize::whole(before, resizing))
-            }
+            Step::Resize(resizing) => resize::memory(before, 3, &resize::whole(before, resizing)),
             _ => 3 * (before.pixels() + size.pixels()) as u64,
         });
     }

@@ -1,7 +1,5 @@
 //! Types of params that the SDK does not have: numbers that may be written alone or in a list.
 
-use std::fmt;
-
 use penstock_guest::{Json, Param};
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
@@ -153,18 +151,4 @@ pub enum Layout {
     Chw,
     /// [height, width, channels], as in Pillow and NumPy.
     Hwc,
-}
-
-impl fmt::Display for Interpolation {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Self::Nearest => "nearest",
-            Self::NearestExact => "nearest-exact",
-            Self::Bilinear => "bilinear",
-            Self::Bicubic => "bicubic",
-            Self::Box => "box",
-            Self::Hamming => "hamming",
-            Self::Lanczos => "lanczos",
-        })
-    }
 }

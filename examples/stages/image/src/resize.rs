@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use crate::filter::{Line, Weights};
 use crate::image::Image;
-use crate::step::{Rect, Size};
-use crate::view::{Resizing, View};
+use crate::step::{Rect, Resizing, Size};
+use crate::view::View;
 
 /// Number of fractional bits of Pillow's weights.
 const BITS: u32 = 22;

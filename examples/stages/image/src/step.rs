@@ -62,6 +62,14 @@ impl Rect {
     }
 }
 
+/// A change of size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Resizing {
+    pub size: Size,
+    pub interpolation: Interpolation,
+    pub antialias: bool,
+}
+
 /// New values of erased pixels.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Filling {
@@ -75,11 +83,7 @@ pub enum Filling {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Step {
     Crop(Rect),
-    Resize {
-        size: Size,
-        interpolation: Interpolation,
-        antialias: bool,
-    },
+    Resize(Resizing),
     FlipHorizontal,
     FlipVertical,
     /// `padding` is left, top, right, bottom.
@@ -132,7 +136,7 @@ pub enum Step {
 pub(crate) fn size_after(step: &Step, size: Size) -> Size {
     match step {
         Step::Crop(part) => part.size(),
-        Step::Resize { size, .. } | Step::Affine { size, .. } => *size,
+        Step::Resize(Resizing { size, .. }) | Step::Affine { size, .. } => *size,
         Step::Pad { padding: [left, top, right, bottom], .. } => {
             Size { width: size.width + left + right, height: size.height + top + bottom }
         }

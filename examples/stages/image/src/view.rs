@@ -2,7 +2,7 @@
 
 use crate::decode::orientation::Orientation;
 use crate::params::Interpolation;
-use crate::step::{Rect, Size, Step};
+use crate::step::{Rect, Resizing, Size, Step};
 
 /// A crop, then a resize, then a crop of the result, then flips.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,14 +17,6 @@ pub(crate) struct View {
     pub flip_across: bool,
     /// Mirrors the result from top to bottom.
     pub flip_down: bool,
-}
-
-/// A change of size.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Resizing {
-    pub size: Size,
-    pub interpolation: Interpolation,
-    pub antialias: bool,
 }
 
 impl View {
@@ -55,11 +47,11 @@ impl View {
                     self.window = Rect::whole(part.size());
                 }
             }
-            Step::Resize { size, interpolation, antialias }
-                if self.resize.is_none() && (interpolation.is_symmetric() || !self.is_flipped()) =>
+            Step::Resize(resizing)
+                if self.resize.is_none() && (resizing.interpolation.is_symmetric() || !self.is_flipped()) =>
             {
-                self.resize = Some(Resizing { size, interpolation, antialias });
-                self.window = Rect::whole(size);
+                self.resize = Some(resizing);
+                self.window = Rect::whole(resizing.size);
             }
             _ => return false,
         }

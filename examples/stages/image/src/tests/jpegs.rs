@@ -4,8 +4,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
 use super::*;
 use crate::params::Interpolation;
-use crate::step::Rect;
-use crate::view::Resizing;
+use crate::step::{Rect, Resizing};
 
 /// Smooth colours with a little grain, as in a photo.
 fn soft(width: u16, height: u16) -> Vec<u8> {
@@ -86,7 +85,7 @@ fn parts_of_every_sampling_agree_with_the_whole() {
             for interpolation in [Interpolation::Bilinear, Interpolation::Box, Interpolation::Hamming] {
                 let view = view(shape, resized, interpolation);
                 let plain = plain(&file, &view);
-                let place = format!("{shape:?} {resized:?} {sampling:?} {interpolation}");
+                let place = format!("{shape:?} {resized:?} {sampling:?} {interpolation:?}");
                 let (most, mean) = differences(&decode(&file, &view, 1).unwrap(), &plain);
                 assert!(most <= 1 && mean < 0.3, "{place}: {most}, {mean}");
                 let (most, mean) = differences(&draft(&file, &view), &plain);

@@ -1,6 +1,7 @@
 //! Resizing of mirrored and turned images: as after the image was mirrored or turned.
 
 use super::*;
+use crate::step::Resizing;
 
 #[test]
 fn an_image_is_resized_after_it_is_turned_upright() {
@@ -15,11 +16,11 @@ fn an_image_is_resized_after_it_is_turned_upright() {
                 &settings(&json!({})),
             );
             let size = Size { width: 17, height: 31 };
-            let step = Step::Resize {
+            let step = Step::Resize(Resizing {
                 size,
                 interpolation: serde_json::from_value(json!(interpolation)).unwrap(),
                 antialias: true,
-            };
+            });
             let (most, _) = differences(&made, &crate::apply::after(upright.unwrap(), &step).unwrap().pixels);
             assert!(most <= 1, "{interpolation}, orientation {number}: {most}");
         }
