@@ -83,8 +83,7 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), WriteFault> {
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         fs::create_dir_all(folder).map_err(WriteFault::at(folder))?;
     }
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".part");
+    let beside = path.with_added_extension("part");
     let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, path));
     written.map_err(WriteFault::at(path))
 }

@@ -103,7 +103,10 @@ impl Spectrogram {
             samples.len()
         );
         let frames = self.frames(samples.len())?;
-        let mut signal = self.signal(samples);
+        let mut signal = match self.settings.edges {
+            Edges::Reflect => reflected(&samples, length / 2),
+            Edges::None => samples,
+        };
         // Silence pads the last group to its full number of frames.
         signal.resize((frames.next_multiple_of(GROUP) - 1) * hop + length, 0.0);
         let mut spectrogram = Tensor::<f32>::zeros([frames as u32, mels as u32]);
@@ -163,14 +166,6 @@ impl Spectrogram {
             "the clip is too long: {frames} frames of {mels} values exceed the limit of {MOST_NUMBERS} values"
         );
         Ok(frames)
-    }
-
-    /// Samples from which frames are cut, with mirrored edges if the settings require them.
-    fn signal(&self, samples: Vec<f32>) -> Vec<f32> {
-        match self.settings.edges {
-            Edges::Reflect => reflected(&samples, self.window.len() / 2),
-            Edges::None => samples,
-        }
     }
 
     /// Copies the frames at the start of `signal`, multiplied by the window, into the lanes: the first half as the real, the
