@@ -3,11 +3,12 @@
 mod job;
 mod request;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, Builder, JoinHandle};
 use std::time::Duration;
 
 use penstock_bench::{BenchReport, BenchStep, Cancel};
+use penstock_engine::lock::locked;
 use penstock_pipeline::{Outlets, Runner};
 use penstock_types::spec::Spec;
 use schemars::JsonSchema;
@@ -147,7 +148,7 @@ impl Runs {
             .spawn(move || job.run(most))
             .map_err(|error| RunsError::Busy(format!("cannot start a thread for the benchmark: {error}")))?;
         let told = live.progress();
-        let before = self.0.benching.lock().replace(Slot { live, thread });
+        let before = locked(&self.0.benching.0).replace(Slot { live, thread });
         // The previous benchmark has released its permit, so its thread is about to end.
         if let Some(Slot { thread, .. }) = before {
             apart(self, move || {
@@ -166,7 +167,7 @@ impl Runs {
     }
 
     fn current(&self) -> Option<Arc<LiveBenchmark>> {
-        let live = self.0.benching.lock().as_ref()?.live.clone();
+        let live = locked(&self.0.benching.0).as_ref()?.live.clone();
         self.allowed_stores().get(&live.progress.borrow().store)?;
         Some(live)
     }
@@ -207,13 +208,9 @@ impl LiveBenchmark {
 }
 
 impl Benching {
-    fn lock(&self) -> MutexGuard<'_, Option<Slot>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Cancels the running benchmark and joins its thread.
     pub(crate) fn end(&self) {
-        let Some(Slot { live, thread }) = self.lock().take() else { return };
+        let Some(Slot { live, thread }) = locked(&self.0).take() else { return };
         live.cancel.cancel();
         joined(thread);
     }

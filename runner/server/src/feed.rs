@@ -2,10 +2,11 @@
 //! loses events and does not slow down other readers.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use penstock_engine::clock::{Clock, MonotonicClock};
+use penstock_engine::lock::locked;
 use penstock_types::run::{RunId, RunSummary};
 use penstock_types::series::LiveSample;
 use penstock_types::stats::Tick;
@@ -144,7 +145,7 @@ impl Feed {
     }
 
     pub(crate) fn last(&self) -> u64 {
-        self.lock().last
+        locked(&self.0.rings).last
     }
 
     pub(crate) fn tell_lists(&self, summary: RunSummary) {
@@ -157,7 +158,7 @@ impl Feed {
 
     /// Drops all events of a run; called a minute after the end of the run.
     pub(crate) fn forget(&self, run: &RunId) {
-        let mut rings = self.lock();
+        let mut rings = locked(&self.0.rings);
         if let Some(ring) = rings.runs.remove(run) {
             let last = ring.events.back().map_or(ring.lost, |(number, ..)| *number);
             rings.bytes -= ring.bytes;
@@ -183,12 +184,8 @@ impl Feed {
 
     fn push(&self, run: Option<&RunId>, event: &Event) {
         let (now, event) = (self.0.clock.now(), Arc::new(SerializedEvent::from(event)));
-        let number = self.lock().push(run, now, event);
+        let number = locked(&self.0.rings).push(run, now, event);
         self.0.newest.send_modify(|newest| newest.number = newest.number.max(number));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Rings> {
-        self.0.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -257,7 +254,7 @@ impl Events {
     }
 
     fn take(&mut self) -> Vec<(u64, Arc<SerializedEvent>)> {
-        let rings = self.feed.lock();
+        let rings = locked(&self.feed.0.rings);
         let forgotten = Ring { lost: rings.forgotten, ..Ring::default() };
         let (mut taken, mut later) = (Vec::new(), Vec::with_capacity(self.watched.len()));
         for (run, reported) in &mut self.watched {
@@ -391,7 +388,7 @@ mod tests {
         let mut large = feed.reader(vec!["large".into()], Some(0), Vec::new());
         for _ in 0..100 {
             feed.tell(&"large".into(), long(1 << 20));
-            let rings = feed.lock();
+            let rings = locked(&feed.0.rings);
             let sum: usize =
                 rings.runs.values().flat_map(|ring| &ring.events).map(|(.., event)| event.bytes()).sum();
             assert!(rings.bytes == sum && sum <= MAX_EVENT_BYTES);
@@ -405,7 +402,7 @@ mod tests {
         assert_eq!((seen.len(), seen.last()), (1 + 31, Some(&(101, "log"))));
         feed.forget(&"large".into());
         feed.forget(&"small".into());
-        assert_eq!(feed.lock().bytes, 0);
+        assert_eq!(locked(&feed.0.rings).bytes, 0);
     }
 
     #[test]

@@ -21,10 +21,11 @@ use std::fs::{self, File, TryLockError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use penstock_engine::lock::locked;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Transaction};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
@@ -207,7 +208,7 @@ impl History {
         &self,
         work: impl FnOnce(&Connection) -> Result<T, E>,
     ) -> Result<T, E> {
-        let readers = || self.0.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        let readers = || locked(&self.0.readers);
         let kept = readers().pop();
         let connection = kept.map_or_else(|| self.reader(), Ok).map_err(HistoryError::from)?;
         let found = work(&connection);
@@ -227,14 +228,14 @@ impl History {
 
     /// Runs all queued work and then `last`, and ends the writer. Returns after `patience` even if the writer has not ended.
     pub(crate) fn close(&self, last: Work, patience: Duration) {
-        let writer = self.0.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let writer = locked(&self.0.writer).take();
         let Some(writer) = writer else { return };
         if writer.last.try_send(last).is_err() {
             tracing::error!(
                 "the history's writer thread has ended unexpectedly; this is a defect of Penstock"
             );
         }
-        drop(self.0.work.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(locked(&self.0.work).take());
         match writer.ended.recv_timeout(patience) {
             Err(RecvTimeoutError::Timeout) => {
                 // A thread that hangs in a system call cannot be joined; the process is about to end.
@@ -251,12 +252,12 @@ impl History {
     }
 
     fn unanswered(&self) -> HistoryError {
-        let is_closed = self.0.work.lock().unwrap_or_else(PoisonError::into_inner).is_none();
+        let is_closed = locked(&self.0.work).is_none();
         if is_closed { HistoryError::Closed } else { HistoryError::Defect }
     }
 
     fn sender(&self) -> Option<SyncSender<Work>> {
-        self.0.work.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.0.work).clone()
     }
 }
 

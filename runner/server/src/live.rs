@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::item::{Field, Sample, Value};
+use penstock_engine::lock::locked;
 use penstock_engine::ports::{Observer, SampleFailure, Sums};
 use penstock_engine::running::{RunHandle, StopReason};
 use penstock_types::resume::StartPoint;
@@ -209,7 +210,7 @@ impl LiveRun {
     fn on_failure(&self, failure: &SampleFailure) {
         self.totals.failures[failure.record.class as usize].fetch_add(1, Ordering::Relaxed);
         let at_s = self.begun.get().map_or(0.0, |begun| begun.clock.now().seconds());
-        let mut pending = self.pending();
+        let mut pending = locked(&self.pending);
         if pending.error_count >= MAX_ERRORS || pending.errors.len() >= MAX_UNWRITTEN_ERRORS {
             pending.errors_left_out += 1;
             return;
@@ -233,7 +234,7 @@ impl LiveRun {
         };
         self.pulses.fetch_add(1, Ordering::AcqRel);
         let (state, is_due) = {
-            let mut pending = self.pending();
+            let mut pending = locked(&self.pending);
             let more = counted.samples.saturating_sub(pending.counted.samples);
             pending.counted = counted.clone();
             self.totals.samples.fetch_add(more, Ordering::Relaxed);
@@ -263,7 +264,7 @@ impl LiveRun {
     fn collect_logs(&self) {
         let Some(begun) = self.begun.get() else { return };
         for (stage, guest) in begun.facts.guests() {
-            let mut pending = self.pending();
+            let mut pending = locked(&self.pending);
             let next = pending.next_line.get(stage).copied().unwrap_or(0);
             let logged = guest.logs_since(next);
             pending.logs_dropped.insert(stage.clone(), logged.dropped);
@@ -332,7 +333,7 @@ impl LiveRun {
         match handed_over {
             Ok(()) => {
                 let now = self.begun.get().map_or(0, |begun| begun.clock.now().nanos());
-                self.pending().written_at = now;
+                locked(&self.pending).written_at = now;
             }
             Err(_) => self.is_writing.store(false, Ordering::Release),
         }
@@ -358,7 +359,7 @@ impl LiveRun {
     /// Errors and logs that are not written yet, without other data.
     pub(crate) fn unwritten_errors_and_logs(&self) -> Entry {
         let lost = self.rows.lost();
-        let pending = self.pending();
+        let pending = locked(&self.pending);
         Entry {
             summary: None,
             // If this write succeeds, an earlier write error no longer applies.
@@ -380,7 +381,7 @@ impl LiveRun {
         let written = crate::history::transact(connection, |transaction| {
             crate::history::write_entry(transaction, self.id(), entry, rows)
         });
-        let mut pending = self.pending();
+        let mut pending = locked(&self.pending);
         match &written {
             Ok(()) => {
                 let last = entry.errors.last().map_or(0, |error| error.number);
@@ -415,7 +416,7 @@ impl LiveRun {
             return Some(None);
         }
         let state = self.begun.get()?.facts.state(start, handle, MAX_STATE_BYTES);
-        let was_large = std::mem::replace(&mut self.pending().has_large_state, state.is_err());
+        let was_large = std::mem::replace(&mut locked(&self.pending).has_large_state, state.is_err());
         if let Err(error) = &state
             && !was_large
         {
@@ -428,7 +429,7 @@ impl LiveRun {
     pub(crate) fn write_end(&self, connection: &mut rusqlite::Connection) -> Result<(), HistoryError> {
         let Some((summary, snapshot)) = self.ended.get() else { return Ok(()) };
         let history = {
-            let pending = self.pending();
+            let pending = locked(&self.pending);
             pending.gaps(pending.broken.clone(), self.rows.lost())
         };
         crate::history::transact(connection, |transaction| {
@@ -450,7 +451,7 @@ impl LiveRun {
                 samples: snapshot.ledger.total.delivered,
                 failed_samples: snapshot.stages.iter().map(|stage| stage.task.failed_samples).sum(),
                 expected: snapshot.expected,
-                occupancy: self.pending().counted.occupancy.clone(),
+                occupancy: locked(&self.pending).counted.occupancy.clone(),
             };
             self.feed.tell(self.id(), Event::Sample(self.sample(&row, state, counted)));
         }
@@ -462,7 +463,7 @@ impl LiveRun {
         summary.state = state;
         summary.error = error;
         summary.ended_at = Some(crate::history::now());
-        self.pending().output = output;
+        locked(&self.pending).output = output;
         self.set_once(&self.ended, (summary, snapshot), "ended");
     }
 
@@ -472,7 +473,7 @@ impl LiveRun {
             return self.seen().0;
         }
         let pulses = self.pulses.load(Ordering::Acquire);
-        let mut summarized = self.summarized.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut summarized = locked(&self.summarized);
         let made = match summarized.take().filter(|(made_after, _)| *made_after == pulses) {
             Some(made) => made,
             None => (pulses, self.seen().0),
@@ -482,11 +483,11 @@ impl LiveRun {
 
     /// Replaces the tags that clients see; the caller stores them.
     pub(crate) fn set_tags(&self, tags: Tags) {
-        *self.tags.lock().unwrap_or_else(PoisonError::into_inner) = tags;
+        *locked(&self.tags) = tags;
     }
 
     fn tags(&self) -> Tags {
-        self.tags.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.tags).clone()
     }
 
     /// Returns the summary and the figures of the run, both as of the same time.
@@ -521,7 +522,7 @@ impl LiveRun {
     pub(crate) fn detail(&self, waiting: Option<String>) -> RunDetail {
         let (summary, snapshot) = self.seen();
         let lost = self.rows.lost();
-        let pending = self.pending();
+        let pending = locked(&self.pending);
         RunDetail {
             waiting: waiting.filter(|_| summary.state == RunState::Queued),
             summary,
@@ -559,10 +560,6 @@ impl LiveRun {
     pub(crate) fn tell_end(&self) {
         self.tell_state();
         self.feed.tell(self.id(), Event::End(self.summary()));
-    }
-
-    fn pending(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

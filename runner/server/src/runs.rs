@@ -3,10 +3,11 @@ use std::fs;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use penstock_engine::lock::locked;
 use penstock_engine::ports::StopFlag;
 use penstock_storage::BoundedStore;
 use penstock_types::config::ClientBounds;
@@ -334,7 +335,7 @@ impl WeakRuns {
 impl Registry {
     fn join(&self) {
         self.benching.end();
-        let owner = self.owner.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let owner = locked(&self.owner.thread).take();
         if let Some(owner) = owner
             && owner.join().is_err()
         {

@@ -1,9 +1,10 @@
 //! Bounded amounts that clients share fairly: memory, and permits for expensive work, which clients get in turn.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use penstock_engine::lock::locked;
 use penstock_types::spec::Percent;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -42,12 +43,12 @@ impl SharedAmount {
     }
 
     pub fn used(&self) -> u64 {
-        self.lock().shares().used()[0]
+        locked(&self.0).shares().used()[0]
     }
 
     /// Takes a permit without waiting. Fails with the current shares if no permit is free or the client has reached its share.
     pub(crate) fn try_take(&self, client: &ClientId) -> Result<HeldAmount, Shares<1>> {
-        let mut line = self.lock();
+        let mut line = locked(&self.0);
         if line.take(client, [1]) {
             return Ok(self.permit(&line, client));
         }
@@ -58,7 +59,7 @@ impl SharedAmount {
     /// request with the smallest `size` comes first.
     pub(crate) async fn take(&self, client: &ClientId, size: u64, most: Duration) -> Option<HeldAmount> {
         let (request, granted) = oneshot::channel();
-        self.lock().join(client.clone(), [1], size, request);
+        locked(&self.0).join(client.clone(), [1], size, request);
         self.grant();
         timeout(most, granted).await.ok()?.ok()
     }
@@ -67,7 +68,7 @@ impl SharedAmount {
     fn grant(&self) {
         loop {
             let next = {
-                let mut line = self.lock();
+                let mut line = locked(&self.0);
                 line.remove(oneshot::Sender::is_closed);
                 line.next().map(|(client, request)| (self.permit(&line, &client), request))
             };
@@ -91,17 +92,13 @@ impl SharedAmount {
             is_one_of_several,
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, FairLine<oneshot::Sender<HeldAmount>, 1>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl HeldAmount {
     /// Changes the part to this amount. Returns false, and changes nothing, if that is more than before and not free, or beyond the
     /// share of the client. The only part of a client may take all that is free.
     pub fn set(&self, amount: u64) -> bool {
-        let mut line = self.of.lock();
+        let mut line = locked(&self.of.0);
         let shares = line.shares_mut();
         let held = self.amount.load(Ordering::Relaxed);
         if held > 0 {
@@ -155,7 +152,7 @@ mod tests {
         let second = more[1].as_mut().now_or_never().flatten().unwrap();
         assert_eq!([&small, &second].map(|place| place.is_one_of_several), [false, true]);
         drop((second, small, more));
-        assert_eq!(turns.lock().shares().used(), [0]);
+        assert_eq!(locked(&turns.0).shares().used(), [0]);
     }
 
     #[tokio::test]
@@ -197,6 +194,6 @@ mod tests {
         drop((first, second));
         assert!(third.set(100));
         drop(third);
-        assert_eq!((memory.used(), memory.lock().shares().clients().count()), (0, 0));
+        assert_eq!((memory.used(), locked(&memory.0).shares().clients().count()), (0, 0));
     }
 }

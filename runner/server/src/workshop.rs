@@ -5,9 +5,10 @@ use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use penstock_engine::lock::locked;
 use penstock_wasm::{Module, ModuleError, Sandbox};
 use tokio::runtime::Handle;
 
@@ -210,7 +211,7 @@ impl Workshop {
 
     /// Prevents other threads from adding or removing modules while the guard is held; blocks.
     pub(crate) fn registering(&self) -> MutexGuard<'_, ()> {
-        self.registering.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.registering)
     }
 
     /// Returns the module with this digest, from the cache or loaded from its bytes, which may take seconds.
@@ -232,7 +233,7 @@ impl Workshop {
 
     /// Adds a module to the cache; if the cache is full, the least recently used module is dropped.
     pub(crate) fn keep(&self, module: Module) {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = locked(&self.loaded);
         loaded.retain(|kept| kept.digest() != module.digest());
         loaded.push_back(module);
         if loaded.len() > KEPT {
@@ -242,7 +243,7 @@ impl Workshop {
 
     /// Removes a module from the cache; runs that use it continue.
     fn forget(&self, digest: &str) {
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner).retain(|kept| kept.digest() != digest);
+        locked(&self.loaded).retain(|kept| kept.digest() != digest);
     }
 
     pub(crate) fn modules(&self) -> Modules {
@@ -250,7 +251,7 @@ impl Workshop {
     }
 
     fn loaded(&self, digest: &str) -> Option<Module> {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut loaded = locked(&self.loaded);
         let place = loaded.iter().position(|module| module.digest() == digest)?;
         let module = loaded.remove(place)?;
         loaded.push_back(module.clone());

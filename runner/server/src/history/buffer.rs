@@ -1,7 +1,8 @@
 use std::collections::VecDeque;
 use std::mem::take;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
+use penstock_engine::lock::locked;
 use penstock_engine::ports::Sums;
 use penstock_types::series::{Level, Row, RowTimes, Spread};
 use penstock_types::stats::Histogram;
@@ -96,12 +97,12 @@ impl RowBuffer {
     /// Adds the sums of one pulse, an interval of at most 250 ms. Returns the row of the finest level that the pulse completes,
     /// if any.
     pub(crate) fn add(&self, pulse: &Sums) -> Option<Row> {
-        self.lock().add(pulse)
+        locked(&self.0).add(pulse)
     }
 
     /// Completes all rows at the end of the run. Returns the last row of the finest level if it was incomplete.
     pub(crate) fn finish(&self) -> Option<Row> {
-        let mut buffered = self.lock();
+        let mut buffered = locked(&self.0);
         let second = take(&mut buffered.second);
         buffered.count_row_times(Level::Finest, &second);
         let last = buffered.levels[0].open.clone();
@@ -113,7 +114,7 @@ impl RowBuffer {
 
     pub(crate) fn unwritten(&self) -> Unwritten {
         let (chunks, times) = {
-            let buffered = self.lock();
+            let buffered = locked(&self.0);
             let chunks: Vec<(Level, Chunk)> = Level::ALL
                 .into_iter()
                 .zip(&buffered.levels)
@@ -143,7 +144,7 @@ impl RowBuffer {
 
     /// Records a successful write, and drops chunks that are complete and written.
     pub(crate) fn on_written(&self, unwritten: &Unwritten) {
-        let mut buffered = self.lock();
+        let mut buffered = locked(&self.0);
         for written in &unwritten.chunks {
             let chunks = &mut buffered.levels[usize::from(written.level.number())].chunks;
             if let Some(chunk) = chunks.iter_mut().find(|chunk| chunk.number == written.number) {
@@ -166,12 +167,12 @@ impl RowBuffer {
 
     /// Number of chunks that were dropped because too many chunks waited to be written.
     pub(crate) fn lost(&self) -> u64 {
-        self.lock().lost
+        locked(&self.0).lost
     }
 
     /// Copies all buffered rows of a level, including the incomplete row.
     pub(crate) fn held(&self, level: Level) -> Held {
-        let buffered = self.lock();
+        let buffered = locked(&self.0);
         let LevelRows { open, chunks } = &buffered.levels[usize::from(level.number())];
         Held {
             rows: chunks.iter().flat_map(|chunk| &chunk.rows).chain(open).cloned().collect(),
@@ -180,11 +181,7 @@ impl RowBuffer {
     }
 
     pub(crate) fn held_times(&self) -> Vec<(u64, Vec<Histogram>)> {
-        self.lock().times.iter().map(|times| (times.number, times.histograms.clone())).collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Buffered> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0).times.iter().map(|times| (times.number, times.histograms.clone())).collect()
     }
 }
 
