@@ -223,7 +223,7 @@ mod tests {
         let [one, other] = ["one", "other"].map(ClientId::new);
         assert!(line.take(&one, [3, 100, 0]));
         let why = |client, cost, before, others_first| {
-            why_it_waits(line.shares(), client, cost, before, others_first).unwrap_or_default()
+            why_it_waits(&line.shares, client, cost, before, others_first).unwrap_or_default()
         };
         assert_eq!(why(&other, [1, 900, 0], 0, false), "");
         assert_eq!(

@@ -42,7 +42,7 @@ pub(crate) struct Held<const N: usize> {
 /// delay a large one for ever. A client that has reached its share gets no turn until one of its entries ends.
 #[derive(Debug)]
 pub(crate) struct FairLine<T, const N: usize> {
-    shares: Shares<N>,
+    pub(crate) shares: Shares<N>,
     /// Waiting entries by client; clients without waiting entries are removed.
     lines: BTreeMap<ClientId, ClientLine<T, N>>,
     /// Number of arrivals and starts so far, which serves as a logical clock.
@@ -174,14 +174,6 @@ impl<T, const N: usize> FairLine<T, N> {
         Self { shares, lines: BTreeMap::new(), steps: 0 }
     }
 
-    pub(crate) fn shares(&self) -> &Shares<N> {
-        &self.shares
-    }
-
-    pub(crate) fn shares_mut(&mut self) -> &mut Shares<N> {
-        &mut self.shares
-    }
-
     /// Adds an entry of a client. Among the entries of one client, the entry with the lowest `order` starts first.
     pub(crate) fn join(&mut self, client: ClientId, part: Amounts<N>, order: u64, who: T) {
         self.steps += 1;
@@ -216,10 +208,6 @@ impl<T, const N: usize> FairLine<T, N> {
             self.shares.take(client, part);
         }
         may
-    }
-
-    pub(crate) fn give_back(&mut self, client: &ClientId, part: Amounts<N>) {
-        self.shares.give_back(client, part);
     }
 
     /// Removes and returns the entries for which `is_gone` is true.
@@ -288,7 +276,7 @@ mod tests {
             assert_eq!(started(&mut line), [other]);
         }
         // The other clients now hold 6 of 32, so `many` exceeds its share of the rest even after it has released one allocation.
-        line.give_back(&client("many"), [1]);
+        line.shares.give_back(&client("many"), [1]);
         assert_eq!(started(&mut line), [""; 0]);
     }
 
@@ -306,7 +294,7 @@ mod tests {
             if order.len() == 2 {
                 line.join(self::client("d"), [1], 0, "d1");
             }
-            line.give_back(&client, [1]);
+            line.shares.give_back(&client, [1]);
         }
         assert_eq!(order, ["a1", "b1", "c1", "a2", "b2", "d1", "a3"]);
     }
@@ -319,9 +307,9 @@ mod tests {
         line.join(client("c"), [1], 0, "small");
         assert_eq!(started(&mut line), ["first"]);
         assert!(!line.take(&client("d"), [1]), "it is the turn of another client");
-        line.give_back(&client("a"), [3]);
+        line.shares.give_back(&client("a"), [3]);
         assert_eq!(started(&mut line), ["large"]);
-        line.give_back(&client("b"), [4]);
+        line.shares.give_back(&client("b"), [4]);
         assert_eq!(started(&mut line), ["small"]);
         line.join(client("c"), [3], 0, "second of c");
         assert_eq!(started(&mut line), [""; 0]);
@@ -338,7 +326,7 @@ mod tests {
         assert_eq!(waiting, [(0, "one"), (1, "five"), (2, "later five"), (3, "nine")]);
         assert_eq!(started(&mut line), ["one"], "one of two parts is kept for other clients");
         assert_eq!(line.remove(|who| who.ends_with("five")), ["five", "later five"]);
-        line.give_back(&client("a"), [1]);
+        line.shares.give_back(&client("a"), [1]);
         assert_eq!(started(&mut line), ["nine"]);
         assert!(line.lines.is_empty());
     }
@@ -386,11 +374,11 @@ mod tests {
             loop {
                 while let Some((client, (part, is_watched))) = line.next() {
                     has_started |= is_watched;
-                    let others = line.shares().clients().filter(|(other, _)| **other != client);
+                    let others = line.shares.clients().filter(|(other, _)| **other != client);
                     let others = others.fold([0, 0], |sum: Amounts<2>, (_, held)| {
                         [sum[0] + held.amounts[0], sum[1] + held.amounts[1]]
                     });
-                    let held = line.shares().held(&client);
+                    let held = line.shares.held(&client);
                     let is_within = |kind: usize| {
                         part[kind] == 0 || held.amounts[kind] * 100 <= (WHOLE[kind] - others[kind]) * 75
                     };
@@ -398,17 +386,17 @@ mod tests {
                     alive.push_back((client, part));
                 }
                 let turn = line.turn().map(|(_, part)| part);
-                prop_assert!(turn.is_none_or(|part| !line.shares().fits(part)), "a part that fits is not left waiting");
+                prop_assert!(turn.is_none_or(|part| !line.shares.fits(part)), "a part that fits is not left waiting");
                 for kind in 0..2 {
                     let sum = alive.iter().map(|(_, part)| part[kind]).sum::<u64>();
-                    let held = line.shares().clients().map(|(_, held)| held.amounts[kind]).sum::<u64>();
-                    prop_assert!(sum <= WHOLE[kind] && sum == line.shares().used()[kind] && sum == held);
+                    let held = line.shares.clients().map(|(_, held)| held.amounts[kind]).sum::<u64>();
+                    prop_assert!(sum <= WHOLE[kind] && sum == line.shares.used()[kind] && sum == held);
                 }
                 if has_started {
                     break;
                 }
                 let (client, part) = alive.pop_front().expect("an entry starts while everything is free");
-                line.give_back(&client, part);
+                line.shares.give_back(&client, part);
                 ends += 1;
                 prop_assert!(ends <= most, "{} of {}", ends, most);
                 for (client, part) in of_others.by_ref().take(2) {
@@ -416,10 +404,10 @@ mod tests {
                 }
             }
             for (client, part) in alive {
-                line.give_back(&client, part);
+                line.shares.give_back(&client, part);
             }
-            prop_assert_eq!(line.shares().used(), [0, 0]);
-            prop_assert_eq!(line.shares().clients().count(), 0);
+            prop_assert_eq!(line.shares.used(), [0, 0]);
+            prop_assert_eq!(line.shares.clients().count(), 0);
         }
     }
 }

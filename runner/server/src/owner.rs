@@ -222,12 +222,12 @@ impl Owner {
                 // If the receiver was dropped, the part is released here: its drop would send a message to this very thread,
                 // which would block for ever on a full channel.
                 if let Err(Some(mut part)) = reply.send(part) {
-                    self.line.give_back(&part.client, std::mem::take(&mut part.cost).amounts());
+                    self.line.shares.give_back(&part.client, std::mem::take(&mut part.cost).amounts());
                 }
                 self.show();
             }
             Message::GiveBack(client, cost) => {
-                self.line.give_back(&client, cost.amounts());
+                self.line.shares.give_back(&client, cost.amounts());
                 self.admit_waiting_runs();
                 self.show();
             }
@@ -260,7 +260,7 @@ impl Owner {
                     self.alive.insert(id, Alive { run, client, cost, thread, _open: open });
                 }
                 Err(error) => {
-                    self.line.give_back(&client, cost.amounts());
+                    self.line.shares.give_back(&client, cost.amounts());
                     self.end(
                         run,
                         RunState::Failed,
@@ -313,7 +313,7 @@ impl Owner {
         if thread.join().is_err() {
             tracing::error!(run = %id, "a run's thread panicked; this is a defect of Penstock");
         }
-        self.line.give_back(&client, cost.amounts());
+        self.line.shares.give_back(&client, cost.amounts());
         self.admit_waiting_runs();
         self.conclude(run, stored);
         self.show();
@@ -395,7 +395,7 @@ impl Owner {
         let alive = self.alive.values().map(|alive| &alive.run).chain(&self.unstored);
         let mut runs: BTreeMap<RunId, Arc<LiveRun>> =
             alive.map(|run| (run.id().clone(), run.clone())).collect();
-        let shares = self.line.shares();
+        let shares = &self.line.shares;
         let use_of = |client: &ClientId| {
             let Held { parts: runs_alive, amounts: [threads_used, memory_mib_used, _] } = shares.held(client);
             let client = client.to_string();

@@ -43,7 +43,7 @@ impl SharedAmount {
     }
 
     pub fn used(&self) -> u64 {
-        locked(&self.0).shares().used()[0]
+        locked(&self.0).shares.used()[0]
     }
 
     /// Takes a permit without waiting. Fails with the current shares if no permit is free or the client has reached its share.
@@ -52,7 +52,7 @@ impl SharedAmount {
         if line.take(client, [1]) {
             return Ok(self.permit(&line, client));
         }
-        Err(line.shares().clone())
+        Err(line.shares.clone())
     }
 
     /// Waits for a permit in the client's turn; `None` if that takes longer than `most`. Among the requests of one client, the
@@ -80,7 +80,7 @@ impl SharedAmount {
 
     /// Permit that the client has taken from the line.
     fn permit(&self, line: &FairLine<oneshot::Sender<HeldAmount>, 1>, client: &ClientId) -> HeldAmount {
-        let is_one_of_several = line.waits(client) || line.shares().held(client).parts > 1;
+        let is_one_of_several = line.waits(client) || line.shares.held(client).parts > 1;
         self.held(client, 1, is_one_of_several)
     }
 
@@ -99,7 +99,7 @@ impl HeldAmount {
     /// share of the client. The only part of a client may take all that is free.
     pub fn set(&self, amount: u64) -> bool {
         let mut line = locked(&self.of.0);
-        let shares = line.shares_mut();
+        let shares = &mut line.shares;
         let held = self.amount.load(Ordering::Relaxed);
         if held > 0 {
             shares.give_back(&self.client, [held]);
@@ -152,7 +152,7 @@ mod tests {
         let second = more[1].as_mut().now_or_never().flatten().unwrap();
         assert_eq!([&small, &second].map(|place| place.is_one_of_several), [false, true]);
         drop((second, small, more));
-        assert_eq!(locked(&turns.0).shares().used(), [0]);
+        assert_eq!(locked(&turns.0).shares.used(), [0]);
     }
 
     #[tokio::test]
@@ -194,6 +194,6 @@ mod tests {
         drop((first, second));
         assert!(third.set(100));
         drop(third);
-        assert_eq!((memory.used(), locked(&memory.0).shares().clients().count()), (0, 0));
+        assert_eq!((memory.used(), locked(&memory.0).shares.clients().count()), (0, 0));
     }
 }
