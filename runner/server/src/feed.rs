@@ -148,12 +148,12 @@ impl Feed {
         locked(&self.0.rings).last
     }
 
-    pub(crate) fn tell_lists(&self, summary: RunSummary) {
-        self.push(None, &Event::Runs(summary));
-    }
-
+    /// Adds an event of a run. Readers of lists get `Runs`, and those that watch the run get all other events.
     pub(crate) fn tell(&self, run: &RunId, event: Event) {
-        self.push(Some(run), &event);
+        let run = if matches!(event, Event::Runs(_)) { None } else { Some(run) };
+        let (now, event) = (self.0.clock.now(), Arc::new(SerializedEvent::from(&event)));
+        let number = locked(&self.0.rings).push(run, now, event);
+        self.0.newest.send_modify(|newest| newest.number = newest.number.max(number));
     }
 
     /// Drops all events of a run; called a minute after the end of the run.
@@ -180,12 +180,6 @@ impl Feed {
         let first = first.iter().map(|event| (seen, Arc::new(SerializedEvent::from(event)))).collect();
         let watched = std::iter::once("".into()).chain(runs).map(|run| (run, 0)).collect();
         Events { feed: self.clone(), newest: self.0.newest.subscribe(), watched, seen, first }
-    }
-
-    fn push(&self, run: Option<&RunId>, event: &Event) {
-        let (now, event) = (self.0.clock.now(), Arc::new(SerializedEvent::from(event)));
-        let number = locked(&self.0.rings).push(run, now, event);
-        self.0.newest.send_modify(|newest| newest.number = newest.number.max(number));
     }
 }
 

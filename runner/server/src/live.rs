@@ -541,7 +541,7 @@ impl LiveRun {
     pub(crate) fn tell_state(&self) {
         let summary = self.summary();
         self.feed.tell(self.id(), Event::State(summary.clone()));
-        self.feed.tell_lists(summary);
+        self.feed.tell(self.id(), Event::Runs(summary));
     }
 
     pub(crate) fn has_ended(&self) -> bool {

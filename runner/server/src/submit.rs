@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::admission::{self, Cost};
 use crate::error::RunsError;
+use crate::feed::Event;
 use crate::history::{HistoryError, Layout, Registered, Repeat, freeing, modules, now, runs, transact};
 use crate::letters::Waited;
 use crate::live::LiveRun;
@@ -200,7 +201,7 @@ impl Runs {
         if !stored.await? {
             return Err(RunsError::not_found("run", id));
         }
-        self.0.feed.tell_lists(self.detail(id).await?.summary);
+        self.0.feed.tell(id, Event::Runs(self.detail(id).await?.summary));
         Ok(tags)
     }
 
