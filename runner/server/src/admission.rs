@@ -72,31 +72,25 @@ pub(crate) fn check_bounds(plan: &Plan, bounds: &RunBounds) -> Vec<SpecFault> {
     let mut faults = Vec::new();
     let tasks: u64 = plan.stages.iter().map(|stage| u64::from(stage.concurrency.get())).sum();
     if tasks > u64::from(bounds.concurrency.get()) {
-        faults.push(SpecFault::new(
-            Pointer::ROOT.key("stages"),
-            format!(
-                "the `concurrency` of all {} stages adds up to {tasks}, but this server allows at most {} (`limits.runs.concurrency`)",
-                plan.stages.len(),
-                bounds.concurrency
-            ),
-        ));
+        let message = format!(
+            "the `concurrency` of all {} stages adds up to {tasks}, but this server allows at most {} (`limits.runs.concurrency`)",
+            plan.stages.len(),
+            bounds.concurrency
+        );
+        faults.push(SpecFault::new(Pointer::ROOT.key("stages"), message));
     }
     for (stage, wasm) in wasm_stages(plan) {
-        let place = &stage.place;
         let mut check = |field: &str, found: u128, most: u32, bound: &str| {
             if found > u128::from(most) {
                 let message =
                     format!("found `{found}`, but this server allows at most {most} (`limits.runs.{bound}`)");
-                faults.push(SpecFault::new(place.key(field), message));
+                faults.push(SpecFault::new(stage.place.key(field), message));
             }
         };
-        check(
-            "memory_mib",
-            u128::from(wasm.memory_bytes >> 20),
-            bounds.instance_memory_mib.get(),
-            "instance_memory_mib",
-        );
-        check("output_mib", u128::from(wasm.output_bytes >> 20), bounds.output_mib.get(), "output_mib");
+        let [memory_mib, output_mib] =
+            [wasm.memory_bytes, wasm.output_bytes].map(|bytes| u128::from(bytes >> 20));
+        check("memory_mib", memory_mib, bounds.instance_memory_mib.get(), "instance_memory_mib");
+        check("output_mib", output_mib, bounds.output_mib.get(), "output_mib");
         check("deadline_ms", wasm.deadline.as_millis(), bounds.deadline_ms.get(), "deadline_ms");
     }
     faults
@@ -105,13 +99,11 @@ pub(crate) fn check_bounds(plan: &Plan, bounds: &RunBounds) -> Vec<SpecFault> {
 pub(crate) fn check_assets(plan: &Plan, assets_mib: u64, bounds: &RunBounds) -> Option<SpecFault> {
     let (stage, _) = wasm_stages(plan).find(|(_, wasm)| !wasm.assets.is_empty())?;
     (assets_mib > u64::from(bounds.assets_mib.get())).then(|| {
-        SpecFault::new(
-            stage.place.key("assets"),
-            format!(
-                "the assets of all stages have {assets_mib} MiB, but this server allows at most {} MiB (`limits.runs.assets_mib`)",
-                bounds.assets_mib
-            ),
-        )
+        let message = format!(
+            "the assets of all stages have {assets_mib} MiB, but this server allows at most {} MiB (`limits.runs.assets_mib`)",
+            bounds.assets_mib
+        );
+        SpecFault::new(stage.place.key("assets"), message)
     })
 }
 
@@ -120,13 +112,11 @@ pub(crate) fn check(plan: &Plan, assets_mib: u64, budget: &Budget) -> Vec<SpecFa
     let cost = Cost::of(plan, assets_mib);
     let mut faults = Vec::new();
     if cost.threads > budget.threads {
-        faults.push(SpecFault::new(
-            Pointer::ROOT.key("threads"),
-            format!(
-                "the pipeline needs {} worker threads, but the server has {} for all runs together",
-                cost.threads, budget.threads
-            ),
-        ));
+        let message = format!(
+            "the pipeline needs {} worker threads, but the server has {} for all runs together",
+            cost.threads, budget.threads
+        );
+        faults.push(SpecFault::new(Pointer::ROOT.key("threads"), message));
     }
     let guests = plan.stages.iter().filter_map(|stage| Some((stage, stage.kind.rules().memory().instance?)));
     if cost.memory_mib > budget.memory_mib {
@@ -146,25 +136,21 @@ pub(crate) fn check(plan: &Plan, assets_mib: u64, budget: &Budget) -> Vec<SpecFa
             mib => format!("{} fetches at a time x {mib} MiB + ", tasks_mib(plan) / mib),
         };
         let assets = if assets_mib > 0 { format!("{assets_mib} MiB of assets + ") } else { String::new() };
-        faults.push(SpecFault::new(
-            place,
-            format!(
-                "the pipeline may use {} MiB of memory ({guests}{fetches}{assets}{buffer} MiB for items between ops (`buffer_mib`) + {RUN_MIB} MiB for the run itself), but the server has {} MiB for all runs together",
-                cost.memory_mib, budget.memory_mib
-            ),
-        ));
+        let message = format!(
+            "the pipeline may use {} MiB of memory ({guests}{fetches}{assets}{buffer} MiB for items between ops (`buffer_mib`) + {RUN_MIB} MiB for the run itself), but the server has {} MiB for all runs together",
+            cost.memory_mib, budget.memory_mib
+        );
+        faults.push(SpecFault::new(place, message));
     }
     if cost.instances > budget.instances {
-        faults.push(SpecFault::new(
-            Pointer::ROOT.key("stages"),
-            format!(
-                "the pipeline may need {} instances of modules ({} threads x {} stages), but the server has {} for all runs together; use fewer `threads`",
-                cost.instances,
-                cost.threads,
-                guests.count(),
-                budget.instances
-            ),
-        ));
+        let message = format!(
+            "the pipeline may need {} instances of modules ({} threads x {} stages), but the server has {} for all runs together; use fewer `threads`",
+            cost.instances,
+            cost.threads,
+            guests.count(),
+            budget.instances
+        );
+        faults.push(SpecFault::new(Pointer::ROOT.key("stages"), message));
     }
     faults
 }
