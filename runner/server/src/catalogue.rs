@@ -8,11 +8,11 @@ use penstock_pipeline::StdModule;
 use penstock_storage::{BoundedStore, StoreError, check_prefix};
 use penstock_types::spec::Name;
 use penstock_types::text::shown;
-use rusqlite::{Connection, Transaction};
+use rusqlite::Connection;
 use tokio::time::{Instant, timeout};
 
 use crate::error::RunsError;
-use crate::history::{modules, transact, undamaged};
+use crate::history::{modules, undamaged};
 use crate::queries::{after, page};
 use crate::runs::{Runs, apart};
 use crate::wire::{
@@ -95,10 +95,8 @@ impl Runs {
         let (own, workshop) = (name.to_owned(), self.0.workshop.clone());
         apart(self, move || {
             let _registering = workshop.registering();
-            let digest = workshop.history.work_blocking(move |connection| {
-                transact(connection, |transaction| modules::remove(transaction, &own, number))
-            })??;
-            workshop.remove_object(&digest);
+            let removed = workshop.history.write_blocking(move |work| modules::remove(work, &own, number));
+            workshop.remove_object(&removed??);
             Ok(())
         })
         .await
@@ -109,9 +107,8 @@ impl Runs {
         check_alias(alias)?;
         check_uploaded(name)?;
         let (own, alias) = (name.to_owned(), alias.to_owned());
-        let write =
-            move |transaction: &Transaction<'_>| modules::set_alias(transaction, &own, &alias, version);
-        match self.history().write(write).await? {
+        let set = self.history().write(move |work| modules::set_alias(work, &own, &alias, version));
+        match set.await? {
             true => self.module(name, VersionQuery::default()).await,
             false => Err(RunsError::not_found("module", &format!("{name}@{version}"))),
         }
@@ -119,8 +116,8 @@ impl Runs {
 
     pub async fn remove_alias(&self, name: &str, alias: &str) -> Result<(), RunsError> {
         let (own, wanted) = (name.to_owned(), alias.to_owned());
-        let write = move |transaction: &Transaction<'_>| modules::remove_alias(transaction, &own, &wanted);
-        match self.history().write(write).await? {
+        let removed = self.history().write(move |work| modules::remove_alias(work, &own, &wanted));
+        match removed.await? {
             true => Ok(()),
             false => Err(RunsError::not_found("alias", alias)),
         }

@@ -137,15 +137,15 @@ impl History {
         self.work(|connection| transact(connection, work)).await
     }
 
-    /// Blocking form of [`Self::work`], for a thread that may block.
-    pub(crate) fn work_blocking<T: Send + 'static>(
+    /// Blocking form of [`Self::write`], for a thread that may block.
+    pub(crate) fn write_blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&mut Connection) -> Result<T, HistoryError> + Send + 'static,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, HistoryError> + Send + 'static,
     ) -> Result<T, HistoryError> {
         let (reply, answer) = sync_channel(1);
         let sender = self.sender().ok_or(HistoryError::Closed)?;
         let work: Work = Box::new(move |connection| {
-            reply.send(work(connection)).ok();
+            reply.send(transact(connection, work)).ok();
         });
         sender.send(work).map_err(|_| HistoryError::Closed)?;
         answer.recv().map_err(|_| self.unanswered())?
@@ -287,7 +287,11 @@ pub(crate) fn transact<T>(
         transaction.commit()?;
         Ok(done)
     };
-    transact().map_err(HistoryError::in_writing)
+    // Errors of the database are reported as failed reads elsewhere.
+    transact().map_err(|error| match error {
+        HistoryError::Database { source, .. } => HistoryError::Database { what: "written", source },
+        other => other,
+    })
 }
 
 /// Runs all queued work until the channel closes. Work that panics is rolled back.

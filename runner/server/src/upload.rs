@@ -17,7 +17,7 @@ use crate::audit::record_owner;
 use crate::catalogue::check_alias;
 use crate::error::RunsError;
 use crate::history::modules::Uploader;
-use crate::history::{HistoryError, modules, transact};
+use crate::history::{HistoryError, modules};
 use crate::priority::work_low;
 use crate::runs::{COMPILE_TURN, Runs, apart};
 use crate::sharing::HeldAmount;
@@ -31,7 +31,6 @@ pub struct Draft {
     whole: Whole,
     file: File,
     digest: Sha256,
-    limit: u64,
 }
 
 /// Draft file, removed on drop together with its reserved disk space.
@@ -62,19 +61,19 @@ impl Runs {
         let path = workshop.draft();
         let file = File::create_new(&path).await.map_err(|source| unwritten(path.clone(), source))?;
         let whole = Whole { path, size: 0, room: workshop.disk.clone(), is_kept: false };
-        let limit = workshop.settings.sandbox.gate.module_bytes;
-        Ok(Draft { runs: self.clone(), whole, file, digest: Sha256::new(), limit })
+        Ok(Draft { runs: self.clone(), whole, file, digest: Sha256::new() })
     }
 }
 
 impl Draft {
     pub async fn write(&mut self, piece: &[u8]) -> Result<(), RunsError> {
-        let bytes = piece.len() as u64;
-        if self.whole.size.saturating_add(bytes) > self.limit {
+        let (bytes, workshop) = (piece.len() as u64, &self.runs.0.workshop);
+        let limit_bytes = workshop.settings.sandbox.gate.module_bytes;
+        if self.whole.size.saturating_add(bytes) > limit_bytes {
             let what = "a module (`limits.modules.module_bytes`)";
-            return Err(RunsError::TooLarge { what, limit_bytes: self.limit });
+            return Err(RunsError::TooLarge { what, limit_bytes });
         }
-        self.runs.0.workshop.take_room(bytes)?;
+        workshop.take_room(bytes)?;
         self.whole.size += bytes;
         self.digest.update(piece);
         self.file.write_all(piece).await.map_err(|source| unwritten(self.whole.path.clone(), source))
@@ -114,14 +113,13 @@ impl Draft {
             // The limit is checked again, because other uploads may have been registered meanwhile.
             check_room(&workshop, &digest)?;
             let registered = keep(&workshop, draft, &digest).and_then(|()| {
-                let insert = move |transaction: &rusqlite::Transaction<'_>| {
+                workshop.history.write_blocking(move |transaction| {
                     let inserted = modules::insert(transaction, &report, alias.as_deref(), &by)?;
                     if let (Ok((_, true)), Some(token)) = (&inserted, by.token.as_deref()) {
                         record_owner(transaction, &report.manifest.name, token)?;
                     }
                     Ok(inserted.map(|(upload, _)| upload))
-                };
-                workshop.history.work_blocking(move |connection| transact(connection, insert))?
+                })?
             });
             if registered.is_err() {
                 workshop.remove_stray(&digest);
@@ -133,15 +131,13 @@ impl Draft {
 
     /// Syncs the draft to the disk. Returns the draft and its digest.
     async fn close(self) -> Result<(Whole, String), RunsError> {
-        let Self { whole, file, digest, .. } = self;
+        let Self { whole, mut file, digest, .. } = self;
         let synced = async {
-            let mut file = file;
             file.flush().await?;
             file.sync_all().await
         };
         synced.await.map_err(|source| unwritten(whole.path.clone(), source))?;
-        let digest = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        Ok((whole, format!("sha256:{digest}")))
+        Ok((whole, format!("sha256:{:x}", digest.finalize())))
     }
 }
 

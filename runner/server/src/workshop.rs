@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 
 use crate::error::{OpenError, RunsError};
 use crate::fair::ClientId;
-use crate::history::{History, HistoryError, free_bytes, modules, runs, transact};
+use crate::history::{History, HistoryError, free_bytes, modules, runs};
 use crate::private;
 use crate::settings::RunsSettings;
 use crate::sharing::{HeldAmount, SharedAmount};
@@ -164,10 +164,8 @@ impl Workshop {
                 // The dead letters are removed before the row of their run, because dead letters without a row would never be
                 // removed.
                 oldest.iter().for_each(|run| self.remove_run_folder(run));
-                self.history.work_blocking(move |connection| {
-                    transact(connection, |transaction| {
-                        oldest.iter().try_for_each(|run| runs::remove(transaction, run).map(drop))
-                    })
+                self.history.write_blocking(move |transaction| {
+                    oldest.iter().try_for_each(|run| runs::remove(transaction, run).map(drop))
                 })?;
             }
         };
@@ -192,7 +190,8 @@ impl Workshop {
     }
 
     pub(crate) fn remove_object(&self, digest: &str) {
-        self.forget(digest);
+        // Runs that use the module continue.
+        locked(&self.loaded).retain(|kept| kept.digest() != digest);
         let object = self.object(digest);
         let bytes = fs::metadata(&object).map_or(0, |found| found.len());
         match fs::remove_file(object) {
@@ -239,11 +238,6 @@ impl Workshop {
         if loaded.len() > KEPT {
             loaded.pop_front();
         }
-    }
-
-    /// Removes a module from the cache; runs that use it continue.
-    fn forget(&self, digest: &str) {
-        locked(&self.loaded).retain(|kept| kept.digest() != digest);
     }
 
     pub(crate) fn modules(&self) -> Modules {

@@ -18,16 +18,6 @@ pub enum HistoryError {
     Closed,
 }
 
-impl HistoryError {
-    /// Converts an error that is reported as a read into an error of a write, for transactions that write.
-    pub(crate) fn in_writing(self) -> Self {
-        match self {
-            Self::Database { source, .. } => Self::Database { what: "written", source },
-            other => other,
-        }
-    }
-}
-
 /// Reports the error as a failed read; [`super::transact`] reports errors of transactions that write as failed writes.
 impl From<rusqlite::Error> for HistoryError {
     fn from(source: rusqlite::Error) -> Self {

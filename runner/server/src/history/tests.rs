@@ -7,7 +7,7 @@ use penstock_types::policy::StageKindName;
 use penstock_types::run::{RunState, RunSummary};
 use penstock_types::series::Level;
 use penstock_types::stats::{BookRow, Histogram, QueueRow, QueueSums, TaskRow, TaskSums, Tick};
-use rusqlite::Connection;
+use rusqlite::{Connection, Transaction};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 
@@ -356,21 +356,19 @@ fn what_is_written_of_a_run_is_made_before_its_turn_comes() {
     let (run, spec) = registered();
     let live = Arc::new(LiveRun::new(run, Feed::new(), history.clone(), Arc::default()));
     let own = live.clone();
-    let insert = move |connection: &mut Connection| {
-        transact(connection, |work| insert(work, &own.registered, &spec, None, None))
-    };
-    history.work_blocking(insert).unwrap().unwrap();
+    let insert = move |work: &Transaction<'_>| insert(work, &own.registered, &spec, None, None);
+    history.write_blocking(insert).unwrap().unwrap();
     let (go_on, waits) = std::sync::mpsc::sync_channel::<()>(0);
     history.hand_over(Box::new(move |_| waits.recv().unwrap())).unwrap();
     live.write_soon();
     (0..8).for_each(|quarter| drop(live.rows.add(&pulse(quarter))));
     go_on.send(()).unwrap();
     let stored = || {
-        let query = |connection: &mut Connection| {
+        let query = |work: &Transaction<'_>| {
             let query = "SELECT state, (SELECT count(*) FROM chunks) FROM runs";
-            Ok(connection.query_row(query, [], |row| <(String, i64)>::try_from(row))?)
+            Ok(work.query_row(query, [], |row| <(String, i64)>::try_from(row))?)
         };
-        history.work_blocking(query).unwrap()
+        history.write_blocking(query).unwrap()
     };
     assert_eq!(stored(), ("queued".to_owned(), 0));
     let (go_on, waits) = std::sync::mpsc::sync_channel::<()>(0);
