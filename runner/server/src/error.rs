@@ -120,6 +120,11 @@ impl RunsError {
         Self::Invalid(faults.into_iter().map(|fault| fault.hinted(hint)).collect())
     }
 
+    /// Refuses a document that has faults.
+    pub(crate) fn refuse_faults(faults: Vec<SpecFault>) -> Result<(), Self> {
+        if faults.is_empty() { Ok(()) } else { Err(Self::invalid(faults)) }
+    }
+
     /// Refuses a request for the reason `why`, unless `is_allowed`.
     pub(crate) fn refuse_unless(is_allowed: bool, why: impl FnOnce() -> String) -> Result<(), Self> {
         if is_allowed { Ok(()) } else { Err(Self::Refused(why())) }

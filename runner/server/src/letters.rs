@@ -17,9 +17,8 @@ use crate::runs::{Runs, apart, turn};
 use crate::wire::{DeadLetters, StageDeadLetters};
 use crate::work::{CHECK_EVERY, TimeLimit};
 use crate::workshop::Workshop;
-use penstock_pipeline::letters_left_out;
 use penstock_pipeline::{
-    Letters, Prepared, ReplayFault, ReplayReport, Runner, StageLetters, StageReplay, Stores,
+    Letters, Prepared, ReplayFault, ReplayReport, Runner, StageLetters, StageReplay, Stores, letters_left_out,
 };
 
 /// Guard of a future: sets the stop flag on drop, so that the blocking work of a dropped future stops.
@@ -34,15 +33,18 @@ impl Runs {
             // The permit is held until the work has ended, even if the future is dropped.
             let _turn = turn;
             let left_out = letters_left_out(&folder);
-            match Letters::open(&folder) {
-                Ok(letters) => Ok(DeadLetters {
-                    stages: letters.stages.iter().map(in_short).collect(),
-                    unreadable: letters.unreadable.count,
-                    left_out,
-                }),
-                Err(ReplayFault::NoRun(_)) => Ok(DeadLetters { stages: Vec::new(), unreadable: 0, left_out }),
-                Err(fault) => Err(RunsError::Conflict(conflict_text(&fault))),
-            }
+            let letters = match Letters::open(&folder) {
+                Err(ReplayFault::NoRun(_)) => {
+                    return Ok(DeadLetters { stages: Vec::new(), unreadable: 0, left_out });
+                }
+                opened => opened.map_err(|fault| RunsError::Conflict(conflict_text(&fault)))?,
+            };
+            let stages = letters.stages.iter().map(|stage| StageDeadLetters {
+                stage: stage.id.to_string(),
+                letters: stage.count,
+                module: stage.modules.first().cloned(),
+            });
+            Ok(DeadLetters { stages: stages.collect(), unreadable: letters.unreadable.count, left_out })
         })
         .await
     }
@@ -69,9 +71,9 @@ impl Runs {
                 fault => RunsError::Conflict(conflict_text(&fault)),
             })?;
             let plans = plans(&own, stores, &letters, &by)?;
-            let faults =
-                plans.iter().flat_map(|(_, it)| admission::check(&it.plan, 0, &budget)).collect::<Vec<_>>();
-            if faults.is_empty() { Ok((letters, plans)) } else { Err(RunsError::invalid(faults)) }
+            let faults = plans.iter().flat_map(|(_, prepared)| admission::check(&prepared.plan, 0, &budget));
+            RunsError::refuse_faults(faults.collect())?;
+            Ok((letters, plans))
         });
         let (letters, plans) = prepared.await?;
         // Dead letters contain samples from the stores of the document, which a replacement module could reveal to a caller
@@ -163,7 +165,8 @@ fn plans(
             Err(found) => faults.extend(found),
         }
     }
-    if faults.is_empty() { Ok(plans) } else { Err(RunsError::invalid(faults)) }
+    RunsError::refuse_faults(faults)?;
+    Ok(plans)
 }
 
 /// Message for dead letters that cannot be read; it does not contain paths.
@@ -177,14 +180,6 @@ fn conflict_text(fault: &ReplayFault) -> String {
         ReplayFault::Read { source, .. } => {
             format!("the run's dead letters cannot be read: {}", source.kind())
         }
-    }
-}
-
-fn in_short(stage: &StageLetters) -> StageDeadLetters {
-    StageDeadLetters {
-        stage: stage.id.to_string(),
-        letters: stage.count,
-        module: stage.modules.first().cloned(),
     }
 }
 

@@ -261,11 +261,8 @@ impl Owner {
                 }
                 Err(error) => {
                     self.line.shares.give_back(&client, cost.amounts());
-                    self.end(
-                        run,
-                        RunState::Failed,
-                        Some(format!("cannot start a thread for the run: {error}")),
-                    );
+                    let error = format!("cannot start a thread for the run: {error}");
+                    self.end(run, RunState::Failed, Some(error));
                 }
             }
         }
@@ -329,7 +326,12 @@ impl Owner {
         if stored {
             self.expiring.push_back((self.clock.now().after(FEED_AFTER_END), run.id().clone()));
         } else {
-            self.write_end(run.clone());
+            // Writes the end alone, without the other data of the run.
+            let (id, ended) = (run.id().clone(), run.clone());
+            self.workshop.history.work_later(
+                move |connection| ended.write_end(connection),
+                move |error| tracing::error!(run = %id, %error, "failed to store the end of a run"),
+            );
             self.unstored.push_back(run.clone());
             if self.unstored.len() > MAX_UNSTORED
                 && let Some(oldest) = self.unstored.pop_front()
@@ -343,15 +345,6 @@ impl Owner {
         }
         self.show();
         run.tell_end();
-    }
-
-    /// Queues a write of the end of a run, without its other data.
-    fn write_end(&self, run: Arc<LiveRun>) {
-        let id = run.id().clone();
-        self.workshop.history.work_later(
-            move |connection| run.write_end(connection),
-            move |error| tracing::error!(run = %id, %error, "failed to store the end of a run"),
-        );
     }
 
     fn do_periodic_work(&mut self) {

@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::admission::Budget;
 use crate::error::RunsError;
 use crate::runs::{Runs, apart, turn};
 use crate::wire::FiguresQuery;
@@ -79,9 +80,8 @@ impl Runs {
         RunsError::refuse_unless(is_known, why)?;
         // The permit is taken before the documents are read, because they may need much memory.
         let turn = turn(&self.0.permits.trials, self.client(), "trials and predictions").await?;
-        let snapshot = self.detail(id).await?.snapshot;
-        let snapshot =
-            snapshot.ok_or_else(|| RunsError::Refused("the run has not started yet".to_owned()))?;
+        let not_started = || RunsError::Refused("the run has not started yet".to_owned());
+        let snapshot = self.detail(id).await?.snapshot.ok_or_else(not_started)?;
         let PredictRequest { from_s, to_s, last_s, .. } = request;
         let window = self.figures(id, FiguresQuery { from_s, to_s, last_s }).await?;
         RunsError::refuse_unless(
@@ -96,10 +96,7 @@ impl Runs {
         }
         let mut document = recorded.clone();
         let set = request.set.into_iter().map(|(place, value)| spec::set(&mut document, &place, value));
-        let broken: Vec<_> = set.filter_map(Result::err).collect();
-        if !broken.is_empty() {
-            return Err(RunsError::invalid(broken));
-        }
+        RunsError::refuse_faults(set.filter_map(Result::err).collect())?;
         let as_is = self.check(recorded.to_string().into()).await?;
         let checked = self.check(document.to_string().into()).await?;
         let own_cores = available_parallelism().map_or(1.0, |cores| cores.get() as f64);
@@ -110,13 +107,11 @@ impl Runs {
         };
         // The memory that does not depend on the settings is subtracted from the budget of the search.
         let fixed = checked.cost.memory_mib - settings_mib(&checked.prepared.plan, checked.cost.threads);
-        let has = self.settings().budget.memory_mib.saturating_sub(fixed);
+        let Budget { threads, memory_mib, .. } = self.settings().budget;
+        let memory_mib = memory_mib.saturating_sub(fixed);
         let budget = request.sweep.map(|sweep| SweepBudget {
-            threads: sweep
-                .max_threads
-                .unwrap_or(self.settings().budget.threads)
-                .min(self.settings().budget.threads),
-            memory_mib: sweep.max_memory_mib.unwrap_or(has).min(has),
+            threads: sweep.max_threads.map_or(threads, |most| most.min(threads)),
+            memory_mib: sweep.max_memory_mib.map_or(memory_mib, |most| most.min(memory_mib)),
         });
         apart(self, move || {
             // The permit is held until the work has ended, even if the future is dropped.

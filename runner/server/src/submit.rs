@@ -361,9 +361,7 @@ impl Runs {
         let assets_mib = self.assets_mib(&spec).await?;
         let mut faults = admission::check(&prepared.plan, assets_mib, &budget);
         faults.extend(admission::check_assets(&prepared.plan, assets_mib, &bounds));
-        if !faults.is_empty() {
-            return Err(RunsError::invalid(faults));
-        }
+        RunsError::refuse_faults(faults)?;
         let guests = || admission::wasm_stages(&prepared.plan);
         let modules = guests().map(|(stage, wasm)| (stage.id.to_string(), wasm.digest.clone())).collect();
         Ok(Checked {

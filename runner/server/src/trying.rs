@@ -84,10 +84,7 @@ impl Runs {
             let refused = |error: &dyn std::error::Error| RunsError::Refused(with_causes(error));
             let module = workshop.load(&digest).map_err(|error| refused(&error))?;
             drop(place);
-            let faults = check_trial_params(&module, &settings.params);
-            if !faults.is_empty() {
-                return Err(RunsError::invalid(faults));
-            }
+            RunsError::refuse_faults(check_trial_params(&module, &settings.params))?;
             try_module(&module, samples, &settings, &stop).map_err(|error| refused(&error))
         }));
         let mut is_late = false;
