@@ -388,9 +388,7 @@ impl LiveRun {
                 let left = pending.errors.partition_point(|error| error.number <= last);
                 pending.errors.drain(..left);
                 let last = entry.logs.last().map_or(0, |line| line.number);
-                while pending.logs.front().is_some_and(|line| line.number <= last) {
-                    pending.logs.pop_front();
-                }
+                while pending.logs.pop_front_if(|line| line.number <= last).is_some() {}
                 pending.broken = None;
                 drop(pending);
                 self.rows.on_written(rows);

@@ -350,18 +350,12 @@ impl Owner {
     fn do_periodic_work(&mut self) {
         let now = self.clock.now();
         self.end_late_runs(now);
-        while self.expiring.front().is_some_and(|(until, _)| *until <= now) {
-            if let Some((_, id)) = self.expiring.pop_front() {
-                self.feed.forget(&id);
-            }
+        while let Some((_, id)) = self.expiring.pop_front_if(|(until, _)| *until <= now) {
+            self.feed.forget(&id);
         }
-        if let Some(run) = self.unstored.pop_front() {
-            if run.write_all() {
-                self.expiring.push_back((now.after(FEED_AFTER_END), run.id().clone()));
-                self.show();
-            } else {
-                self.unstored.push_front(run);
-            }
+        if let Some(run) = self.unstored.pop_front_if(|run| run.write_all()) {
+            self.expiring.push_back((now.after(FEED_AFTER_END), run.id().clone()));
+            self.show();
         }
         let is_idle = |task: &Option<Task<()>>| task.as_ref().is_none_or(Task::is_finished);
         let start = |work: fn(&Workshop)| {
