@@ -1,12 +1,13 @@
 //! Stored reports of benchmarks, which ran on other machines and were uploaded.
 
-use rusqlite::types::Value as Sql;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use crate::error::RunsError;
-use crate::history::{HistoryError, NO_FIGURE, PageQuery, compress, decompress, first, freeing, now};
+use crate::history::{
+    HistoryError, NO_FIGURE, PageQuery, compress, decompress, first, freeing, json_of, now,
+};
 use crate::queries::{after, page};
 use crate::runs::{Runs, apart, turn};
 use crate::wire::{BenchmarkColumn, BenchmarkQuery, KeptBenchmark, Page, PushedBenchmark, limit};
@@ -36,13 +37,13 @@ impl Runs {
         let turn = turn(&self.0.permits.checks, self.client(), "checks of documents").await?;
         let packed = apart(self, move || {
             let _turn = turn;
-            Ok(Packed { digest: Sha256::digest(&report).into(), report: compress(&report) })
+            Ok((Sha256::digest(&report).into(), compress(&report)))
         });
-        let packed = packed.await?;
-        let bytes = packed.report.len() as u64;
+        let (digest, report) = packed.await?;
+        let bytes = report.len() as u64;
         self.0.workshop.take_room(bytes)?;
         let benchmark = KeptBenchmark { id: uuid::Uuid::now_v7().to_string(), kept_at: now(), summary };
-        let write = move |transaction: &rusqlite::Transaction<'_>| insert(transaction, benchmark, &packed);
+        let write = move |transaction: &Transaction<'_>| insert(transaction, benchmark, digest, &report);
         let written = self.history().write(write).await;
         if !written.as_ref().is_ok_and(|(_, is_new)| *is_new) {
             self.0.workshop.disk.give_back(bytes);
@@ -69,42 +70,28 @@ impl Runs {
 
     pub async fn delete_benchmark(&self, id: &str) -> Result<(), RunsError> {
         let own = id.to_owned();
-        let write =
-            move |transaction: &rusqlite::Transaction<'_>| freeing(transaction, || remove(transaction, &own));
-        let (is_removed, freed) = self.history().write(write).await?;
+        let removed = self.history().write(move |work| freeing(work, || remove(work, &own)));
+        let (is_removed, freed) = removed.await?;
         self.0.workshop.disk.give_back(freed);
         if is_removed { Ok(()) } else { Err(RunsError::not_found("benchmark", id)) }
     }
 }
 
-/// Compressed report to store in the table.
-#[derive(Debug)]
-struct Packed {
-    /// SHA-256 of the report.
-    digest: [u8; 32],
-    report: Vec<u8>,
-}
-
-/// Stores a report, and removes the oldest if there are too many. If the same report is already stored, returns the stored
-/// benchmark and `false`.
+/// Stores a compressed report with the SHA-256 of its JSON, and removes the oldest if there are too many. If the same report is already
+/// stored, returns the stored benchmark and `false`.
 fn insert(
     transaction: &Transaction<'_>,
     benchmark: KeptBenchmark,
-    packed: &Packed,
+    digest: [u8; 32],
+    report: &[u8],
 ) -> Result<(KeptBenchmark, bool), HistoryError> {
-    let known = transaction
-        .query_row(
-            "SELECT number, id, kept_at, summary FROM benchmarks WHERE digest = ?1",
-            [packed.digest],
-            read,
-        )
-        .optional()?;
-    if let Some(known) = known {
+    let query = "SELECT number, id, kept_at, summary FROM benchmarks WHERE digest = ?1";
+    if let Some(known) = transaction.query_row(query, [digest], read).optional()? {
         return Ok((known?.1, false));
     }
     transaction.execute(
         "INSERT INTO benchmarks (id, kept_at, digest, summary, report) VALUES (?1, ?2, ?3, ?4, ?5)",
-        params![benchmark.id, benchmark.kept_at, packed.digest, benchmark.summary.to_string(), packed.report],
+        params![benchmark.id, benchmark.kept_at, digest, benchmark.summary.to_string(), report],
     )?;
     transaction.execute(
         "DELETE FROM benchmarks WHERE number <= \
@@ -130,12 +117,7 @@ fn list(
     let (page, order) = PageQuery::default().sorted((&column, "number"), query.sort.is_descending, after);
     let columns = format!("number, id, kept_at, summary, {column} AS place FROM benchmarks");
     page.read(connection, ("benchmark", &columns, &order), limit(query.limit), |row| {
-        let place = match row.get("place")? {
-            Sql::Text(text) => text.into(),
-            Sql::Integer(number) => number.into(),
-            Sql::Real(number) => number.into(),
-            Sql::Null | Sql::Blob(_) => Value::Null,
-        };
+        let place = json_of(row.get("place")?);
         Ok(read(row)?.map(|(number, benchmark)| ((place, number), benchmark)))
     })
 }
@@ -157,7 +139,6 @@ fn column(by: BenchmarkColumn) -> String {
     }
 }
 
-/// Returns a benchmark in the form in which lists show it; `None` if there is no such benchmark.
 fn find(connection: &Connection, id: &str) -> Result<Option<KeptBenchmark>, HistoryError> {
     let query = "SELECT number, id, kept_at, summary FROM benchmarks WHERE id = ?1";
     let found = connection.query_row(query, [id], read).optional()?.transpose()?;
@@ -170,7 +151,6 @@ fn report(connection: &Connection, id: &str) -> Result<Option<Vec<u8>>, HistoryE
     packed.map(|packed| decompress(&packed, MAX_BENCHMARK_BYTES).map_err(damaged)).transpose()
 }
 
-/// Removes a benchmark; returns false if there is no such benchmark.
 fn remove(transaction: &Transaction<'_>, id: &str) -> Result<bool, HistoryError> {
     Ok(transaction.execute("DELETE FROM benchmarks WHERE id = ?1", [id])? > 0)
 }

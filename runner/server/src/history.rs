@@ -35,7 +35,7 @@ pub(crate) use self::chunk::{compress, decompress};
 pub use self::error::HistoryError;
 pub(crate) use self::error::undamaged;
 pub(crate) use self::layout::Layout;
-pub(crate) use self::query::{NO_FIGURE, PageQuery, first};
+pub(crate) use self::query::{NO_FIGURE, PageQuery, first, json_of};
 pub(crate) use self::read::RunRows;
 pub(crate) use self::runs::{Entry, MAX_ERRORS, MAX_LOGS, Registered, Repeat, now, write as write_entry};
 #[cfg(test)]

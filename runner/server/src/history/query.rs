@@ -37,6 +37,16 @@ pub(crate) fn like(text: &str) -> String {
 /// Value by which rows that lack the figure of a column are sorted.
 pub(crate) const NO_FIGURE: f64 = -1.0;
 
+/// Returns a stored text or number as JSON; `null` for other values.
+pub(crate) fn json_of(value: Sql) -> Value {
+    match value {
+        Sql::Integer(number) => number.into(),
+        Sql::Real(number) => number.into(),
+        Sql::Text(text) => text.into(),
+        Sql::Null | Sql::Blob(_) => Value::Null,
+    }
+}
+
 /// Query for a page of the rows that satisfy all conditions.
 #[derive(Default)]
 pub(crate) struct PageQuery {

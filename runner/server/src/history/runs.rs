@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::buffer::Unwritten;
 use super::error::HistoryError;
 use super::layout::Layout;
-use super::query::{NO_FIGURE, PageQuery, all, count, first, like};
+use super::query::{NO_FIGURE, PageQuery, all, count, first, json_of, like};
 use super::schema;
 use crate::error::RunsError;
 use crate::wire::{LogEntry, RunColumn, RunQuery, RunSort, RunSpec, limit};
@@ -280,7 +280,7 @@ pub(crate) fn find(connection: &Connection, id: &str) -> Result<Option<RunDetail
     let query = format!(
         "SELECT {}, snapshot, cloned_from, resumes, history, errors_left_out, logs_left_out, \
          EXISTS (SELECT 1 FROM resume_states WHERE run = id AND resume_states.state IS NOT NULL) AS has_state FROM runs WHERE id = ?1",
-        columns()
+        columns().collect::<Vec<_>>().join(", ")
     );
     let found = connection.query_row(&query, [id], |row| {
         let snapshot: Option<String> = row.get("snapshot")?;
@@ -348,7 +348,8 @@ pub(crate) fn list(
     }
     let after = after.map(|(last, id)| (last, Sql::Text(id.to_string())));
     let (page, order) = page.sorted((&column, "id"), query.sort.is_descending, after);
-    page.read(connection, ("run", &format!("{} FROM runs", columns()), &order), limit, summary)
+    let columns = format!("{} FROM runs", columns().collect::<Vec<_>>().join(", "));
+    page.read(connection, ("run", &columns, &order), limit, summary)
 }
 
 /// Value of a run in the column by which the list is sorted, as stored in cursors.
@@ -451,23 +452,16 @@ fn seconds_ago(seconds: i64) -> String {
     humantime::format_rfc3339_millis(past).to_string()
 }
 
-/// Names of the columns that [`summary`] reads, separated by commas.
-fn columns() -> String {
-    let changing = CHANGING.iter().map(|(column, _)| *column);
-    SUBMITTED.into_iter().chain([TAGS.0]).chain(changing).collect::<Vec<_>>().join(", ")
+/// Names of the columns that [`summary`] reads.
+fn columns() -> impl Iterator<Item = &'static str> {
+    SUBMITTED.into_iter().chain([TAGS.0]).chain(CHANGING.iter().map(|(column, _)| *column))
 }
 
 /// Reads the [`columns`] of a row. The inner error reports damaged content.
 fn summary(row: &Row<'_>) -> rusqlite::Result<Result<RunSummary, HistoryError>> {
     let mut members = Map::new();
-    for column in SUBMITTED.into_iter().chain([TAGS.0]).chain(CHANGING.iter().map(|(column, _)| *column)) {
-        let member = match row.get(column)? {
-            Sql::Integer(number) => number.into(),
-            Sql::Real(number) => number.into(),
-            Sql::Text(text) => text.into(),
-            Sql::Null | Sql::Blob(_) => Value::Null,
-        };
-        members.insert(column.to_owned(), member);
+    for column in columns() {
+        members.insert(column.to_owned(), json_of(row.get(column)?));
     }
     let parts = || -> Result<RunSummary, HistoryError> {
         for list in ["modules", TAGS.0] {
