@@ -165,13 +165,26 @@ fn measured(
         WindowKind::Steady => judged.or_else(|| snapshot.verdict.clone()),
         _ => judged,
     };
-    let Window { t0_s, t1_s, mut stages, mut queues, .. } = layout.window(&row);
-    // Percentiles need task times, which are stored for whole seconds, or waits, which are stored for whole rows of the middle
-    // level. The last interval before the end of a run may be shorter.
+    let mut window = layout.window(&row);
+    // The last interval before the end of a run may be shorter.
     let is_whole =
         |length: u64| from.is_multiple_of(length) && (to.is_multiple_of(length) || is_over && to >= end);
+    set_percentiles(&mut window, &row, is_whole);
+    Ok(Some(Measured {
+        window: FigureWindow { kind, from_s: window.t0_s, to_s: window.t1_s },
+        stages: window.stages,
+        queues: window.queues,
+        taken: row.taken_from_queues(layout.shape.as_ref().map_or(&[], PipelineShape::routes)),
+        ledger: LedgerMovement::of_books(layout.nodes(), &row.books),
+        verdict,
+    }))
+}
+
+/// Sets the percentiles of a window. They need task times, which are stored for whole seconds, or waits, which are stored for whole
+/// rows of the middle level; `is_whole` is true if the window consists of whole intervals of a length.
+fn set_percentiles(window: &mut Window, row: &Row, is_whole: impl Fn(u64) -> bool) {
     if is_whole(SECOND) {
-        for (place, stage) in stages.iter_mut().enumerate() {
+        for (place, stage) in window.stages.iter_mut().enumerate() {
             let Some(times) = row.histogram(Timed::Tasks(place)) else { continue };
             let quantile = |q| times.quantile_s(q);
             let task = &mut stage.task;
@@ -180,7 +193,7 @@ fn measured(
         }
     }
     if is_whole(Level::Middle.width()) {
-        for (place, queue) in queues.iter_mut().enumerate() {
+        for (place, queue) in window.queues.iter_mut().enumerate() {
             let waits =
                 |of: Timed| row.histogram(of).map(|waits| (waits.quantile_s(0.90), waits.quantile_s(0.99)));
             let figures = &mut queue.figures;
@@ -190,14 +203,6 @@ fn measured(
             }
         }
     }
-    Ok(Some(Measured {
-        window: FigureWindow { kind, from_s: t0_s, to_s: t1_s },
-        stages,
-        queues,
-        taken: row.taken_from_queues(layout.shape.as_ref().map_or(&[], PipelineShape::routes)),
-        ledger: LedgerMovement::of_books(layout.nodes(), &row.books),
-        verdict,
-    }))
 }
 
 /// Figures of the whole run, warm-up included, from the last snapshot of the run.
