@@ -49,40 +49,35 @@ pub(crate) fn refuse<T>(kind: ProblemKind, detail: impl Into<String>) -> ApiResu
     Err(ApiError::new(kind, detail))
 }
 
-/// Kind of problem: the status of its responses, and the path that identifies it.
+/// Kind of problem: the status of its responses, and the last part of the path that identifies it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProblemKind(StatusCode, &'static str);
 
 impl ProblemKind {
-    pub(crate) const BAD_REQUEST: Self = Self(StatusCode::BAD_REQUEST, "/problems/bad-request");
-    pub(crate) const SIGN_IN_NEEDED: Self = Self(StatusCode::UNAUTHORIZED, "/problems/sign-in-needed");
-    pub(crate) const TOKEN_NEEDED: Self = Self(StatusCode::FORBIDDEN, "/problems/token-needed");
-    pub(crate) const ROLE_TOO_LOW: Self = Self(StatusCode::FORBIDDEN, "/problems/role-too-low");
-    pub(crate) const NOT_OWNER: Self = Self(StatusCode::FORBIDDEN, "/problems/not-owner");
-    pub(crate) const WRONG_ORIGIN: Self = Self(StatusCode::FORBIDDEN, "/problems/wrong-origin");
-    pub(crate) const WRONG_HOST: Self = Self(StatusCode::MISDIRECTED_REQUEST, "/problems/wrong-host");
-    pub(crate) const NOT_FOUND: Self = Self(StatusCode::NOT_FOUND, "/problems/not-found");
-    pub(crate) const METHOD_NOT_ALLOWED: Self =
-        Self(StatusCode::METHOD_NOT_ALLOWED, "/problems/method-not-allowed");
-    pub(crate) const IN_USE: Self = Self(StatusCode::CONFLICT, "/problems/in-use");
-    pub(crate) const RUN_DIFFERS: Self = Self(StatusCode::CONFLICT, "/problems/run-differs");
-    pub(crate) const KEY_USED_OTHERWISE: Self =
-        Self(StatusCode::UNPROCESSABLE_ENTITY, "/problems/key-used-otherwise");
-    pub(crate) const TOO_LARGE: Self = Self(StatusCode::PAYLOAD_TOO_LARGE, "/problems/too-large");
-    pub(crate) const TOO_SLOW: Self = Self(StatusCode::REQUEST_TIMEOUT, "/problems/too-slow");
-    pub(crate) const WRONG_MEDIA_TYPE: Self =
-        Self(StatusCode::UNSUPPORTED_MEDIA_TYPE, "/problems/wrong-media-type");
-    pub(crate) const INVALID_DOCUMENT: Self =
-        Self(StatusCode::UNPROCESSABLE_ENTITY, "/problems/invalid-document");
-    pub(crate) const REFUSED: Self = Self(StatusCode::UNPROCESSABLE_ENTITY, "/problems/refused");
-    pub(crate) const QUEUE_FULL: Self = Self(StatusCode::TOO_MANY_REQUESTS, "/problems/queue-full");
-    pub(crate) const QUOTA: Self = Self(StatusCode::TOO_MANY_REQUESTS, "/problems/quota");
-    pub(crate) const BUSY: Self = Self(StatusCode::SERVICE_UNAVAILABLE, "/problems/busy");
-    pub(crate) const STORE_FAILED: Self = Self(StatusCode::BAD_GATEWAY, "/problems/store-failed");
-    pub(crate) const STORAGE_FAILED: Self =
-        Self(StatusCode::INSUFFICIENT_STORAGE, "/problems/storage-failed");
-    pub(crate) const DISK_FULL: Self = Self(StatusCode::INSUFFICIENT_STORAGE, "/problems/disk-full");
-    pub(crate) const DEFECT: Self = Self(StatusCode::INTERNAL_SERVER_ERROR, "/problems/defect");
+    pub(crate) const BAD_REQUEST: Self = Self(StatusCode::BAD_REQUEST, "bad-request");
+    pub(crate) const SIGN_IN_NEEDED: Self = Self(StatusCode::UNAUTHORIZED, "sign-in-needed");
+    pub(crate) const TOKEN_NEEDED: Self = Self(StatusCode::FORBIDDEN, "token-needed");
+    pub(crate) const ROLE_TOO_LOW: Self = Self(StatusCode::FORBIDDEN, "role-too-low");
+    pub(crate) const NOT_OWNER: Self = Self(StatusCode::FORBIDDEN, "not-owner");
+    pub(crate) const WRONG_ORIGIN: Self = Self(StatusCode::FORBIDDEN, "wrong-origin");
+    pub(crate) const WRONG_HOST: Self = Self(StatusCode::MISDIRECTED_REQUEST, "wrong-host");
+    pub(crate) const NOT_FOUND: Self = Self(StatusCode::NOT_FOUND, "not-found");
+    pub(crate) const METHOD_NOT_ALLOWED: Self = Self(StatusCode::METHOD_NOT_ALLOWED, "method-not-allowed");
+    pub(crate) const IN_USE: Self = Self(StatusCode::CONFLICT, "in-use");
+    pub(crate) const RUN_DIFFERS: Self = Self(StatusCode::CONFLICT, "run-differs");
+    pub(crate) const KEY_USED_OTHERWISE: Self = Self(StatusCode::UNPROCESSABLE_ENTITY, "key-used-otherwise");
+    pub(crate) const TOO_LARGE: Self = Self(StatusCode::PAYLOAD_TOO_LARGE, "too-large");
+    pub(crate) const TOO_SLOW: Self = Self(StatusCode::REQUEST_TIMEOUT, "too-slow");
+    pub(crate) const WRONG_MEDIA_TYPE: Self = Self(StatusCode::UNSUPPORTED_MEDIA_TYPE, "wrong-media-type");
+    pub(crate) const INVALID_DOCUMENT: Self = Self(StatusCode::UNPROCESSABLE_ENTITY, "invalid-document");
+    pub(crate) const REFUSED: Self = Self(StatusCode::UNPROCESSABLE_ENTITY, "refused");
+    pub(crate) const QUEUE_FULL: Self = Self(StatusCode::TOO_MANY_REQUESTS, "queue-full");
+    pub(crate) const QUOTA: Self = Self(StatusCode::TOO_MANY_REQUESTS, "quota");
+    pub(crate) const BUSY: Self = Self(StatusCode::SERVICE_UNAVAILABLE, "busy");
+    pub(crate) const STORE_FAILED: Self = Self(StatusCode::BAD_GATEWAY, "store-failed");
+    pub(crate) const STORAGE_FAILED: Self = Self(StatusCode::INSUFFICIENT_STORAGE, "storage-failed");
+    pub(crate) const DISK_FULL: Self = Self(StatusCode::INSUFFICIENT_STORAGE, "disk-full");
+    pub(crate) const DEFECT: Self = Self(StatusCode::INTERNAL_SERVER_ERROR, "defect");
 }
 
 /// Reason phrase of a status in RFC 9110; the `http` crate has older phrases for two of them.
@@ -95,9 +90,9 @@ fn title(status: StatusCode) -> &'static str {
 }
 
 impl ApiError {
-    pub(crate) fn new(ProblemKind(status, address): ProblemKind, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(ProblemKind(status, name): ProblemKind, detail: impl Into<String>) -> Self {
         let problem = Problem {
-            kind: address.into(),
+            kind: format!("/problems/{name}").into(),
             title: title(status).into(),
             status: status.as_u16(),
             detail: detail.into(),
