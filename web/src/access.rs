@@ -13,6 +13,7 @@ pub(crate) use self::audit::Guarded;
 pub use self::caller::Role;
 pub(crate) use self::caller::{Caller, client};
 pub(crate) use self::guard::{CODE_LIFETIME, RequestGuard, bearer, guard_request};
+pub(crate) use self::operator_token::hexadecimal;
 pub use self::operator_token::{OperatorToken, TokenError};
 pub use self::tokens::{NamedToken, TokenFile};
 pub(crate) use self::tokens::{Tokens, digest};

@@ -17,7 +17,7 @@ use crate::access::client;
 use crate::app::App;
 use crate::body::{BodyPace, BodyPieces, SMALL_BYTES, require_content_type};
 use crate::limits::DOCUMENT_BYTES;
-use crate::openapi::{Input, Operation};
+use crate::openapi::{Operation, Part};
 use crate::problem::{ApiError, ApiResult, ProblemKind};
 
 /// Parameters in the path of a request.
@@ -73,7 +73,7 @@ impl<T> Deref for InPath<T> {
     }
 }
 
-impl<T: JsonSchema> Input for InPath<T> {
+impl<T: JsonSchema> Part for InPath<T> {
     fn describe(operation: &mut Operation<'_>) {
         operation.parameters::<T>("path");
     }
@@ -90,7 +90,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for InQuery<T> {
     }
 }
 
-impl<T: JsonSchema> Input for InQuery<T> {
+impl<T: JsonSchema> Part for InQuery<T> {
     fn describe(operation: &mut Operation<'_>) {
         operation.parameters::<T>("query");
     }
@@ -129,7 +129,7 @@ fn read<T: JsonBody>(bytes: Bytes, most: JsonBounds) -> ApiResult<T> {
     document.and_then(T::read).map_err(|faults| ApiError::invalid_document(&faults))
 }
 
-impl<T: JsonSchema> Input for Sent<T> {
+impl<T: JsonSchema> Part for Sent<T> {
     fn describe(operation: &mut Operation<'_>) {
         operation.json_body::<T>();
     }
@@ -145,7 +145,7 @@ impl FromRequest<App> for SentPipeline {
     }
 }
 
-impl Input for SentPipeline {
+impl Part for SentPipeline {
     fn describe(operation: &mut Operation<'_>) {
         let description = "A pipeline document; its schema is at `/api/v1/schema/pipeline`.";
         operation.body("application/json", json!({ "type": "object", "description": description }));
@@ -170,7 +170,7 @@ impl FromRequest<App> for SentModule {
     }
 }
 
-impl Input for SentModule {
+impl Part for SentModule {
     fn describe(operation: &mut Operation<'_>) {
         operation.body("application/wasm", json!({ "type": "string", "format": "binary" }));
     }

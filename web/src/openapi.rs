@@ -40,12 +40,8 @@ pub(crate) struct Operation<'a> {
     schemas: &'a mut SchemaGenerator,
 }
 
-/// Part of a request that a handler takes as an argument.
-pub(crate) trait Input {
-    fn describe(_: &mut Operation<'_>) {}
-}
-
-pub(crate) trait Output {
+/// Part of a request that a handler takes as an argument, or response that it returns.
+pub(crate) trait Part {
     fn describe(_: &mut Operation<'_>) {}
 }
 
@@ -220,33 +216,33 @@ impl Operation<'_> {
     }
 }
 
-impl Input for App {}
-impl Input for Extension<Caller> {}
-impl Input for ConnectInfo<IpAddr> {}
-impl Input for HeaderMap {}
+impl Part for App {}
+impl Part for Extension<Caller> {}
+impl Part for ConnectInfo<IpAddr> {}
+impl Part for HeaderMap {}
 
 /// A plain `Response` has no type for a schema; the route adds a description of the response.
-impl Output for Response {}
+impl Part for Response {}
 
-impl<T: JsonSchema> Output for Json<T> {
+impl<T: JsonSchema> Part for Json<T> {
     fn describe(operation: &mut Operation<'_>) {
         operation.answer::<T>(200);
     }
 }
 
-impl Output for NoContent {
+impl Part for NoContent {
     fn describe(operation: &mut Operation<'_>) {
         operation.response(204, "no content".into(), Value::Null);
     }
 }
 
-impl<H, T: Output> Output for (H, T) {
+impl<H, T: Part> Part for (H, T) {
     fn describe(operation: &mut Operation<'_>) {
         T::describe(operation);
     }
 }
 
-impl<T: Output> Output for ApiResult<T> {
+impl<T: Part> Part for ApiResult<T> {
     fn describe(operation: &mut Operation<'_>) {
         T::describe(operation);
     }
@@ -254,10 +250,10 @@ impl<T: Output> Output for ApiResult<T> {
 
 macro_rules! described {
     ($($argument:ident)*) => {
-        impl<F, R, $($argument: Input),*> Described<($($argument,)*)> for F
+        impl<F, R, $($argument: Part),*> Described<($($argument,)*)> for F
         where
             F: Fn($($argument),*) -> R,
-            R: Future<Output: Output>,
+            R: Future<Output: Part>,
         {
             fn describe(operation: &mut Operation<'_>) {
                 $($argument::describe(operation);)*

@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use penstock_bench::BenchReport;
 use rust_embed::{EmbeddedFile, RustEmbed};
 
+use crate::access::hexadecimal;
 use crate::problem::{ApiError, ProblemKind};
 
 const INDEX: &str = "index.html";
@@ -46,13 +47,8 @@ pub(crate) async fn page(method: Method, uri: Uri, headers: HeaderMap) -> Respon
     }
 }
 
-fn text(path: &str) -> Option<String> {
-    String::from_utf8(Files::get(path)?.data.into_owned()).ok()
-}
-
 fn answer(path: &str, file: EmbeddedFile, headers: &HeaderMap) -> Response {
-    let digest: String = file.metadata.sha256_hash()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-    let tag = format!("\"{digest}\"");
+    let tag = format!("\"{}\"", hexadecimal(&file.metadata.sha256_hash()[..16]));
     let is_known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
     let kept = if path.starts_with(ASSETS) { "public, max-age=31536000, immutable" } else { "no-cache" };
     let common = [(header::CACHE_CONTROL, kept.to_owned()), (header::ETAG, tag)];
@@ -94,7 +90,8 @@ pub enum ReportPageError {
 
 /// Creates a page that shows the report without a server: one HTML file with scripts, styles and the report.
 pub fn report_page(report: &BenchReport) -> Result<String, ReportPageError> {
-    let page = text(REPORT_PAGE).ok_or(ReportPageError::NoPages)?;
+    let page = Files::get(REPORT_PAGE).and_then(|page| String::from_utf8(page.data.into_owned()).ok());
+    let page = page.ok_or(ReportPageError::NoPages)?;
     // A `</script>` in a key would end the script element that holds the report.
     let report = serde_json::to_string(report)?.replace('<', "\\u003c");
     match page.split_once(REPORT_PLACE) {

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use penstock_server::Runs;
 use penstock_types::text::printable;
 
-use super::caller::{Caller, Role};
+use super::caller::{Caller, Role, sign_in_needed};
 use crate::problem::ApiError;
 
 /// Maximum length of the target of a request in an entry, in characters.
@@ -45,7 +45,8 @@ impl Guarded {
     pub(crate) async fn enter(self, request: Request, next: Next) -> Response {
         let Some(role) = self.role else { return next.run(request).await };
         let extensions = request.extensions();
-        let caller = match Caller::with_role(extensions, role) {
+        let caller = Caller::of(extensions).ok_or_else(sign_in_needed);
+        let caller = match caller.and_then(|caller| caller.needs(role).map(|()| caller)) {
             Ok(caller) => caller,
             Err(error) => return error.into_response(),
         };

@@ -47,17 +47,6 @@ impl Caller {
         extensions.get()
     }
 
-    /// Returns true for the holder of a named token, false for the operator and for [`Self::anyone`].
-    pub(crate) fn has_own_name(&self) -> bool {
-        ![OPERATOR, ANYONE].contains(&&*self.name)
-    }
-
-    /// Returns the sender of a request. Fails unless the sender is known and has at least this role.
-    pub(crate) fn with_role(extensions: &Extensions, role: Role) -> ApiResult<&Self> {
-        let caller = Self::of(extensions).ok_or_else(sign_in_needed)?;
-        caller.needs(role).map(|()| caller)
-    }
-
     /// Fails unless the caller has at least this role.
     pub(crate) fn needs(&self, role: Role) -> ApiResult<()> {
         if self.role >= role {
@@ -92,7 +81,8 @@ impl Role {
 /// Client of a request: the holder of a named token, else the network of the sender. All users of a proxy without named tokens
 /// are one client.
 pub(crate) fn client(extensions: &Extensions) -> ClientId {
-    if let Some(named) = Caller::of(extensions).filter(|caller| caller.has_own_name()) {
+    let is_named = |caller: &&Caller| ![OPERATOR, ANYONE].contains(&&*caller.name);
+    if let Some(named) = Caller::of(extensions).filter(is_named) {
         return ClientId::new(format!("token {}", named.name));
     }
     let Some(ConnectInfo(address)) = extensions.get::<ConnectInfo<IpAddr>>() else {
