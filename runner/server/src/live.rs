@@ -29,21 +29,15 @@ use penstock_stream::StreamAddress;
 
 /// Maximum time between two writes of a run's data, in nanoseconds.
 const WRITE_EVERY: u64 = 10_000_000_000;
-/// Maximum number of failed samples that wait to be written.
 const MAX_UNWRITTEN_ERRORS: usize = 2_000;
 /// Maximum number of log lines that wait to be written; a new line replaces the oldest.
 const MAX_UNWRITTEN_LOGS: usize = 4_000;
-/// Maximum size of the state of a run that is kept, in bytes.
 const MAX_STATE_BYTES: u64 = 1 << 20;
-/// Maximum number of fields of a failed sample that are stored for display.
+/// Limits of what is stored of a failed sample for display: the number of its fields, and the bytes of each part.
 const SHOWN_FIELDS: usize = 16;
-/// Maximum number of bytes of a field that are stored for display as hexadecimal digits.
 const SHOWN_BYTES: usize = 64;
-/// Maximum number of bytes of a text that are stored for display.
 const SHOWN_TEXT: usize = 500;
-/// Maximum number of bytes of a field's name or of a key that are stored for display.
 const SHOWN_NAME: usize = 256;
-/// Maximum number of bytes of a failure's message that are stored for display.
 const SHOWN_MESSAGE: usize = 2_000;
 
 /// Submitted run that has not ended yet, or that has ended but is not stored yet.
@@ -260,7 +254,6 @@ impl LiveRun {
         }
     }
 
-    /// Collects the lines that the run's modules have logged since the last call.
     fn collect_logs(&self) {
         let Some(begun) = self.begun.get() else { return };
         for (stage, guest) in begun.facts.guests() {
@@ -356,7 +349,6 @@ impl LiveRun {
         (Entry { summary, state, ..self.unwritten_errors_and_logs() }, rows)
     }
 
-    /// Errors and logs that are not written yet, without other data.
     pub(crate) fn unwritten_errors_and_logs(&self) -> Entry {
         let lost = self.rows.lost();
         let pending = locked(&self.pending);
@@ -554,7 +546,6 @@ impl LiveRun {
         self.is_end_public.store(true, Ordering::Release);
     }
 
-    /// Sends the end of the run to readers of its events and of the list of runs.
     pub(crate) fn tell_end(&self) {
         self.tell_state();
         self.feed.tell(self.id(), Event::End(self.summary()));

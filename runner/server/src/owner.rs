@@ -28,15 +28,12 @@ use crate::workshop::Workshop;
 const LOOK: Duration = Duration::from_secs(1);
 /// Interval at which old rows are removed; the first removal is at the start.
 const SWEEP_EVERY: Duration = Duration::from_secs(3600);
-/// Interval at which the size of the data directory is measured.
 const MEASURE_EVERY: Duration = Duration::from_secs(60);
-/// Time for which events of a run are kept after its end.
 const FEED_AFTER_END: Duration = Duration::from_secs(60);
 /// Time that runs have to end at a shutdown.
 const SHUTDOWN: Duration = Duration::from_millis(2_700);
 /// Minimum time for the history to be written after the runs have ended.
 const CLOSING: Duration = Duration::from_millis(250);
-/// Maximum number of runs that could not be stored and are kept in memory.
 const MAX_UNSTORED: usize = 16;
 
 pub(crate) enum Message {

@@ -36,7 +36,6 @@ const SUMS_BYTES: usize = 480;
 const FIGURE_BYTES: usize = 24;
 /// Number of metrics of a record on average, if all are requested.
 const ALL_METRICS: usize = 12;
-/// Maximum number of runs that one reader watches.
 const MAX_WATCHED: usize = 32;
 
 impl Runs {

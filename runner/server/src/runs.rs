@@ -41,20 +41,17 @@ pub const OPERATOR: &str = "operator";
 pub const ANYONE: &str = "anyone";
 /// Maximum number of messages that wait for the owner.
 const MESSAGES: usize = 1024;
-/// Maximum number of documents that are checked at a time.
-const CHECKS: u64 = 2;
 /// Maximum time that a request waits for a permit.
 const TURN: Duration = Duration::from_secs(10);
-/// Maximum number of large answers that are made at a time; one client gets two.
+/// Number of permits for large answers; one client gets two.
 const LARGE_ANSWERS: u64 = 3;
-/// Maximum number of modules that are tried at a time.
+/// Numbers of permits for checks of documents, for trials, for surveys of dead letters, and for inspections and compilations of modules.
+const CHECKS: u64 = 2;
 const TRIALS: u64 = 2;
+const SURVEYS: u64 = 2;
+const COMPILATIONS: u64 = 2;
 /// Maximum number of instances of one trial at a time: the one in use, and the one for comparison.
 const TRIAL_INSTANCES: u32 = 2;
-/// Maximum number of runs whose dead letters are counted at a time.
-const SURVEYS: u64 = 2;
-/// Maximum number of modules that are inspected and compiled at a time.
-const COMPILATIONS: u64 = 2;
 /// Maximum time that an upload waits for a permit to compile its module; shorter than clients wait for a response.
 pub(crate) const COMPILE_TURN: Duration = Duration::from_secs(45);
 

@@ -287,7 +287,6 @@ impl Runs {
         Ok((place, open))
     }
 
-    /// Finds the run of an earlier submission with the same key.
     async fn repeated(&self, repeat: Option<&Repeat>) -> Result<Option<Submitted>, RunsError> {
         let Some(repeat) = repeat.cloned() else { return Ok(None) };
         let known = self.history().read(move |connection| runs::find_key(connection, &repeat)).await??;
@@ -444,7 +443,6 @@ struct Resolved {
     versions: BTreeMap<String, String>,
 }
 
-/// Resolves the modules that a document names.
 fn resolve(connection: &rusqlite::Connection, spec: &Spec) -> Result<Resolved, HistoryError> {
     let (mut names, _) = modules::names(connection, None, "", MAX_SUGGESTED)?;
     names.retain(|name| StdModule::find(name).is_none());

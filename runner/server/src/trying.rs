@@ -27,13 +27,11 @@ const MAX_SAMPLES: usize = 16;
 /// Maximum size of all samples of a trial, in bytes.
 const MAX_BYTES: u64 = 64 << 20;
 const MAX_ASSETS: usize = 16;
-/// Default limit of the CPU time for one sample, in milliseconds.
+/// Default and maximum of the CPU time for one sample.
 const DEADLINE_MS: u32 = 5_000;
-/// Maximum CPU time limit for one sample, in milliseconds.
 const MAX_DEADLINE_MS: u32 = 10_000;
-/// Default memory limit of an instance, in MiB.
+/// Default and maximum of the memory of an instance.
 const MEMORY_MIB: u32 = 256;
-/// Maximum memory limit of an instance, in MiB.
 const MAX_MEMORY_MIB: u32 = 1_024;
 const MAX_REPEAT: u32 = 3;
 /// Maximum number of samples in one call to a module of mode `batch`.

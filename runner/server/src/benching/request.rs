@@ -12,7 +12,6 @@ const MAX_OBJECTS: u32 = 100_000;
 /// Maximum length of the list of worker counts that a benchmark measures in turn.
 const MAX_WORKERS_LISTED: usize = 8;
 const MAX_REPEATS: u32 = 10;
-/// Maximum duration that a request may set, in seconds.
 const MAX_SECONDS: u32 = 3_600;
 /// Estimated memory for the key and the size of an object, in bytes.
 const OBJECT_BYTES: u64 = 256;

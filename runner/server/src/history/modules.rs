@@ -15,7 +15,6 @@ use super::runs::now;
 use crate::error::RunsError;
 use crate::wire::{ModuleUpload, ModuleVersion};
 
-/// Maximum number of live runs that are listed for a version.
 const MAX_IN_USE: usize = 100;
 
 /// Token on whose behalf a module is uploaded.
