@@ -93,11 +93,9 @@ fn insert(
         "INSERT INTO benchmarks (id, kept_at, digest, summary, report) VALUES (?1, ?2, ?3, ?4, ?5)",
         params![benchmark.id, benchmark.kept_at, digest, benchmark.summary.to_string(), report],
     )?;
-    transaction.execute(
-        "DELETE FROM benchmarks WHERE number <= \
-         (SELECT number FROM benchmarks ORDER BY number DESC LIMIT 1 OFFSET ?1)",
-        [MAX_BENCHMARKS],
-    )?;
+    let delete = "DELETE FROM benchmarks WHERE number <= \
+         (SELECT number FROM benchmarks ORDER BY number DESC LIMIT 1 OFFSET ?1)";
+    transaction.execute(delete, [MAX_BENCHMARKS])?;
     Ok((benchmark, true))
 }
 

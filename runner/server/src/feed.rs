@@ -257,10 +257,8 @@ impl Events {
                 *reported = ring.lost;
                 // A gap has the number of the last seen event, so that a client that disconnects after the gap resumes before the
                 // missed events.
-                taken.push((
-                    self.seen,
-                    Arc::new(SerializedEvent::from(&Event::Gap(RunGap { run: run.clone() }))),
-                ));
+                let gap = Event::Gap(RunGap { run: run.clone() });
+                taken.push((self.seen, Arc::new(SerializedEvent::from(&gap))));
             }
             later.push(ring.since(self.seen).peekable());
         }

@@ -125,14 +125,8 @@ impl Job {
         if needed_mib > u64::from(request.memory_mib) {
             return Err(MeasureError::Memory { needed_mib, most_mib: request.memory_mib });
         }
-        let benchmark = Benchmark::new(
-            self.spec.clone(),
-            subject,
-            index,
-            None,
-            self.runtime.clone(),
-            live.cancel.clone(),
-        );
+        let (spec, runtime, cancel) = (self.spec.clone(), self.runtime.clone(), live.cancel.clone());
+        let benchmark = Benchmark::new(spec, subject, index, None, runtime, cancel);
         let mut follow = |step: &BenchStep| live.on_step(step);
         Ok(Some(benchmark.run(concat!("penstock ", env!("CARGO_PKG_VERSION")), &mut follow)))
     }

@@ -83,11 +83,8 @@ pub(crate) fn insert(
     if let Some(alias) = alias {
         set_alias(transaction, name, alias, version)?;
     }
-    let previous = first(
-        transaction,
-        "SELECT digest FROM modules WHERE name = ?1 AND version < ?2 ORDER BY version DESC LIMIT 1",
-        params![name, version],
-    )?;
+    let before = "SELECT digest FROM modules WHERE name = ?1 AND version < ?2 ORDER BY version DESC LIMIT 1";
+    let previous = first(transaction, before, params![name, version])?;
     let missing = || HistoryError::Damaged("the version that was just written is missing".to_owned());
     let version = find(transaction, name, version)?.ok_or_else(missing)?;
     Ok(Ok((ModuleUpload { version, created: known.is_none(), previous }, took_name)))
@@ -173,9 +170,9 @@ fn number(written: &str) -> Option<u32> {
 /// Finds the version that `written` names in a document: `name`, `name@version-or-alias`, or a digest.
 pub(crate) fn resolve(connection: &Connection, written: &str) -> Result<Option<ModuleVersion>, HistoryError> {
     if written.starts_with("sha256:") {
-        let found: Option<(String, u32)> = connection
-            .query_row("SELECT name, version FROM modules WHERE digest = ?1", [written], |row| row.try_into())
-            .optional()?;
+        let query = "SELECT name, version FROM modules WHERE digest = ?1";
+        let found =
+            connection.query_row(query, [written], |row| <(String, u32)>::try_from(row)).optional()?;
         let found = found
             .or_else(|| StdModule::of_digest(written).map(|module| (module.name().to_owned(), STD_VERSION)));
         return found.map_or(Ok(None), |(name, version)| find(connection, &name, version));
@@ -192,33 +189,23 @@ pub(crate) fn find(
     name: &str,
     version: u32,
 ) -> Result<Option<ModuleVersion>, HistoryError> {
+    let place = params![name, version];
     let (report, uploaded_at) = if let Some(module) = StdModule::find(&format!("{name}@{version}")) {
         (module.report().clone(), None)
     } else {
-        let found: Option<(String, String)> = connection
-            .query_row(
-                "SELECT report, uploaded_at FROM modules WHERE name = ?1 AND version = ?2",
-                params![name, version],
-                |row| row.try_into(),
-            )
-            .optional()?;
+        let query = "SELECT report, uploaded_at FROM modules WHERE name = ?1 AND version = ?2";
+        let found = connection.query_row(query, place, |row| <(String, String)>::try_from(row)).optional()?;
         let Some((report, uploaded_at)) = found else { return Ok(None) };
         (serde_json::from_str::<ModuleReport>(&report)?, Some(uploaded_at))
     };
+    let aliases = "SELECT alias FROM aliases WHERE name = ?1 AND version = ?2 ORDER BY alias";
+    let runs = "SELECT count(*) FROM run_modules WHERE digest = ?1";
     Ok(Some(ModuleVersion {
         name: name.to_owned(),
         version,
-        aliases: all(
-            connection,
-            "SELECT alias FROM aliases WHERE name = ?1 AND version = ?2 ORDER BY alias",
-            params![name, version],
-        )?,
+        aliases: all(connection, aliases, place)?,
         uploaded_at,
-        runs: query::count(
-            connection,
-            "SELECT count(*) FROM run_modules WHERE digest = ?1",
-            [&report.digest],
-        )?,
+        runs: query::count(connection, runs, [&report.digest])?,
         in_use: in_use(connection, &report.digest)?,
         report,
     }))

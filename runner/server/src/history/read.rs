@@ -41,11 +41,8 @@ impl<'a> RunRows<'a> {
             return Ok((last.number + 1) * Level::Finest.width());
         }
         for level in Level::ALL {
-            let last: Option<Vec<u8>> = first(
-                self.connection,
-                "SELECT data FROM chunks WHERE run = ?1 AND level = ?2 ORDER BY number DESC LIMIT 1",
-                params![self.run, level.number()],
-            )?;
+            let query = "SELECT data FROM chunks WHERE run = ?1 AND level = ?2 ORDER BY number DESC LIMIT 1";
+            let last = first::<Vec<u8>>(self.connection, query, params![self.run, level.number()])?;
             let Some(last) = last else { continue };
             let rows = unpack(&last)?;
             // Readings are taken slightly late, so a row of the finest level counts up to its nominal end. A coarser row may be

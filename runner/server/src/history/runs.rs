@@ -117,10 +117,8 @@ pub(crate) fn insert(
 ) -> Result<Result<Option<RunId>, RunsError>, HistoryError> {
     let summary = &run.summary;
     if let Some(repeat) = repeat {
-        transaction.execute(
-            "UPDATE runs SET key = NULL, request = NULL WHERE key = ?1 AND submitted_at < ?2",
-            params![repeat.stored_key(), seconds_ago(KEY_SECONDS)],
-        )?;
+        let forget = "UPDATE runs SET key = NULL, request = NULL WHERE key = ?1 AND submitted_at < ?2";
+        transaction.execute(forget, [repeat.stored_key(), seconds_ago(KEY_SECONDS)])?;
         let known = find_key(transaction, repeat)?;
         if !matches!(known, Ok(None)) {
             return Ok(known);
@@ -163,13 +161,9 @@ pub(crate) fn find_key(
     connection: &Connection,
     repeat: &Repeat,
 ) -> Result<Result<Option<RunId>, RunsError>, HistoryError> {
-    let found: Option<(String, Vec<u8>)> = connection
-        .query_row(
-            "SELECT id, request FROM runs WHERE key IN (?1, ?2) AND submitted_at >= ?3 ORDER BY key = ?1 DESC LIMIT 1",
-            params![repeat.stored_key(), repeat.key, seconds_ago(KEY_SECONDS)],
-            |row| row.try_into(),
-        )
-        .optional()?;
+    let query = "SELECT id, request FROM runs WHERE key IN (?1, ?2) AND submitted_at >= ?3 ORDER BY key = ?1 DESC LIMIT 1";
+    let params = params![repeat.stored_key(), repeat.key, seconds_ago(KEY_SECONDS)];
+    let found = connection.query_row(query, params, |row| <(String, Vec<u8>)>::try_from(row)).optional()?;
     Ok(match found {
         Some((_, request)) if request != repeat.request => Err(RunsError::KeyReused),
         found => Ok(found.map(|(id, _)| id.into())),
@@ -210,10 +204,8 @@ pub(crate) fn write(
         log.execute(params![run, line.number as i64, line.stage, line.level as u8, line.at_s, line.message])?;
     }
     if let Some(last) = entry.logs.last().filter(|last| last.number > MAX_LOGS) {
-        transaction.execute(
-            "DELETE FROM logs WHERE run = ?1 AND number <= ?2",
-            params![run, (last.number - MAX_LOGS) as i64],
-        )?;
+        let delete = "DELETE FROM logs WHERE run = ?1 AND number <= ?2";
+        transaction.execute(delete, params![run, (last.number - MAX_LOGS) as i64])?;
     }
     transaction.execute(
         "UPDATE runs SET history = ?2, errors_left_out = ?3, logs_left_out = ?4 WHERE id = ?1",
@@ -229,9 +221,8 @@ pub(crate) fn write(
 }
 
 fn write_state(transaction: &Transaction<'_>, run: &str, state: Option<&str>) -> Result<(), HistoryError> {
-    let mut write =
-        transaction.prepare_cached("INSERT OR REPLACE INTO resume_states (run, state) VALUES (?1, ?2)")?;
-    write.execute(params![run, state])?;
+    let write = "INSERT OR REPLACE INTO resume_states (run, state) VALUES (?1, ?2)";
+    transaction.prepare_cached(write)?.execute(params![run, state])?;
     Ok(())
 }
 
@@ -412,13 +403,9 @@ pub(crate) fn unregister(transaction: &Transaction<'_>, id: &str) -> Result<(), 
 
 /// Returns the oldest ended runs that must be removed so that at most `kept` runs remain, but at most `most` of them.
 pub(crate) fn oldest(connection: &Connection, kept: u64, most: u32) -> Result<Vec<RunId>, HistoryError> {
-    let beyond =
-        count(connection, "SELECT count(*) FROM runs", [])?.saturating_sub(kept).min(u64::from(most));
-    let ids: Vec<String> = all(
-        connection,
-        "SELECT id FROM runs WHERE state NOT IN ('queued', 'running', 'draining') ORDER BY submitted_at, id LIMIT ?1",
-        [beyond as i64],
-    )?;
+    let beyond = count(connection, "SELECT count(*) FROM runs", [])?.saturating_sub(kept).min(most.into());
+    let query = "SELECT id FROM runs WHERE state NOT IN ('queued', 'running', 'draining') ORDER BY submitted_at, id LIMIT ?1";
+    let ids: Vec<String> = all(connection, query, [beyond as i64])?;
     Ok(ids.into_iter().map(RunId::from).collect())
 }
 
