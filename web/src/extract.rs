@@ -83,8 +83,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for InQuery<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
-        let taken = Query::<T>::try_from_uri(&parts.uri);
-        taken
+        Query::try_from_uri(&parts.uri)
             .map(|Query(taken)| Self(taken))
             .map_err(|error| ApiError::new(ProblemKind::BAD_REQUEST, printable(&error.body_text(), 500)))
     }
@@ -139,8 +138,7 @@ impl FromRequest<App> for SentPipeline {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
-        let most = JsonBounds::of_bytes(DOCUMENT_BYTES);
-        let (bytes, room) = json_bytes(request, app, most).await?;
+        let (bytes, room) = json_bytes(request, app, JsonBounds::of_bytes(DOCUMENT_BYTES)).await?;
         Ok(Self(bytes, room))
     }
 }
@@ -158,15 +156,9 @@ impl FromRequest<App> for SentModule {
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
         require_content_type(&parts.headers, &["application/wasm", "application/octet-stream"])?;
+        let most = app.runs.settings().sandbox.gate.module_bytes;
         let pace = BodyPace::at_least(MODULE_BYTES_PER_S);
-        BodyPieces::new(
-            &parts.headers,
-            body,
-            app.runs.settings().sandbox.gate.module_bytes,
-            "the module",
-            pace,
-        )
-        .map(Self)
+        BodyPieces::new(&parts.headers, body, most, "the module", pace).map(Self)
     }
 }
 

@@ -47,11 +47,8 @@ fn text(app: &App, counts: &Counts) -> Result<String, std::fmt::Error> {
     for (class, count) in &counts.failures {
         failures.get_or_create(&vec![("class", class.name().to_owned())]).inc_by(*count);
     }
-    registry.register(
-        "failed_samples",
-        "Samples that failed since the server started, by class of failure",
-        failures,
-    );
+    let help = "Samples that failed since the server started, by class of failure";
+    registry.register("failed_samples", help, failures);
     budget(&mut registry, app);
     live(&mut registry, &counts.live);
     let mut text = String::new();
@@ -102,22 +99,13 @@ fn live(registry: &mut Registry, runs: &[RunSnapshot]) {
         }
     }
     registry.register("stage_tasks", "Tasks of a stage of an active run, since the run's start", tasks);
-    registry.register(
-        "stage_failed_samples",
-        "Samples that failed in a stage of an active run, since the run's start",
-        failed,
-    );
+    let help = "Samples that failed in a stage of an active run, since the run's start";
+    registry.register("stage_failed_samples", help, failed);
     registry.register_with_unit("stage_task_time", "Mean time of the tasks of a stage", Unit::Seconds, times);
-    registry.register(
-        "queue_items",
-        "Items taken from a queue of an active run, since the run's start",
-        items,
-    );
-    registry.register(
-        "queue_readiness",
-        "Share of time with at least one item in the queue, since the run's start",
-        readiness,
-    );
+    let help = "Items taken from a queue of an active run, since the run's start";
+    registry.register("queue_items", help, items);
+    let help = "Share of time with at least one item in the queue, since the run's start";
+    registry.register("queue_readiness", help, readiness);
     registry.register_with_unit("queue_get_time", "Mean time that a get waited", Unit::Seconds, gets);
     registry.register_with_unit("queue_put_time", "Mean time that a put waited", Unit::Seconds, puts);
 }

@@ -119,11 +119,11 @@ impl ApiError {
     }
 
     pub(crate) fn invalid_document(faults: &[SpecFault]) -> Self {
-        let count = faults.len();
-        let mut error = Self::new(
-            ProblemKind::INVALID_DOCUMENT,
-            format!("{count} {}", if count == 1 { "fault was found" } else { "faults were found" }),
-        );
+        let detail = match faults.len() {
+            1 => "1 fault was found".to_owned(),
+            count => format!("{count} faults were found"),
+        };
+        let mut error = Self::new(ProblemKind::INVALID_DOCUMENT, detail);
         error.problem.errors = faults.iter().map(DocumentFault::from).collect();
         error
     }

@@ -154,13 +154,11 @@ async fn download_module(app: App, path: InPath<VersionPath>, headers: HeaderMap
     if is_known {
         return Ok((StatusCode::NOT_MODIFIED, [(header::ETAG, tag)]).into_response());
     }
+    let attachment = format!("attachment; filename=\"{}.wasm\"", path.name.replace('/', "-"));
     let headers = [
         (header::CONTENT_TYPE, "application/wasm".to_owned()),
         (header::CONTENT_LENGTH, module.size_bytes.to_string()),
-        (
-            header::CONTENT_DISPOSITION,
-            format!("attachment; filename=\"{}.wasm\"", path.name.replace('/', "-")),
-        ),
+        (header::CONTENT_DISPOSITION, attachment),
         (header::ETAG, tag),
     ];
     let body = match module.content {
