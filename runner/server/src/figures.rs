@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use penstock_types::figures::{FigureWindow, LedgerMovement, RunFigures, RunTotals, WindowKind};
-use penstock_types::run::{QueueRecord, RunDetail, RunId, RunSnapshot, StageRecord, Window};
+use penstock_types::run::{RunDetail, RunId, RunSnapshot, StageRecord, Window};
 use penstock_types::series::{Level, Row, Timed};
 use penstock_types::stats::per_second;
 use penstock_types::verdict::{self, PipelineShape, Verdict, VerdictKind};
@@ -24,16 +24,9 @@ enum Wanted {
     Range(u64, u64),
 }
 
-/// Window, and the figures that were measured in it.
-struct Measured {
-    window: FigureWindow,
-    stages: Vec<StageRecord>,
-    queues: Vec<QueueRecord>,
-    /// Number of samples taken from each queue, in the order of the pipeline; empty if samples were not counted.
-    taken: Vec<u64>,
-    ledger: Option<LedgerMovement>,
-    verdict: Option<Verdict>,
-}
+/// Figures that were measured in a window, and the number of samples taken from each queue, in the order of the pipeline, which is empty
+/// if samples were not counted.
+type Measured = (RunFigures, Vec<u64>);
 
 impl Runs {
     /// Returns the figures of a run over a window: the figures of all stages and queues, the movement of samples, and a verdict
@@ -74,7 +67,8 @@ fn figures(
     let Some(snapshot) = snapshot else {
         return Ok(RunFigures { run: summary.id, state: summary.state, ..RunFigures::default() });
     };
-    let found = measured(&snapshot, wanted, rows, layout)?.unwrap_or_else(|| whole(&snapshot, layout));
+    let (found, taken) =
+        measured(&snapshot, wanted, rows, layout)?.unwrap_or_else(|| whole(&snapshot, layout));
     let sink = found.queues.last().map(|queue| &queue.figures);
     let is_batched = match &layout.shape {
         Some(shape) => shape.delivers_batches(),
@@ -84,7 +78,7 @@ fn figures(
     };
     let qps = sink.and_then(|sink| sink.qps);
     let rates = found.queues.iter().enumerate().map(|(place, queue)| {
-        let rate = found.taken.get(place).and_then(|taken| per_second(*taken, queue.figures.elapsed_s));
+        let rate = taken.get(place).and_then(|taken| per_second(*taken, queue.figures.elapsed_s));
         (queue.id.clone(), rate.or(queue.figures.qps.filter(|_| !is_batched)))
     });
     let queue_samples_per_s: BTreeMap<_, _> = rates.collect();
@@ -99,7 +93,6 @@ fn figures(
             samples: snapshot.ledger.total.clone(),
             balanced: snapshot.ledger.balanced,
         },
-        window: found.window,
         samples: found.ledger.as_ref().map(|ledger| ledger.total.delivered),
         failed_samples: failed(&found.stages),
         samples_per_s: found.queues.last().and_then(|sink| queue_samples_per_s[&sink.id]),
@@ -108,10 +101,7 @@ fn figures(
             .filter(|sink| sink.num_items > 0 || sink.starved != Some(0.0))
             .and_then(|sink| sink.starved),
         queue_samples_per_s,
-        stages: found.stages,
-        queues: found.queues,
-        ledger: found.ledger,
-        verdict: found.verdict,
+        ..found
     })
 }
 
@@ -170,14 +160,16 @@ fn measured(
     let is_whole =
         |length: u64| from.is_multiple_of(length) && (to.is_multiple_of(length) || is_over && to >= end);
     set_percentiles(&mut window, &row, is_whole);
-    Ok(Some(Measured {
+    let figures = RunFigures {
         window: FigureWindow { kind, from_s: window.t0_s, to_s: window.t1_s },
         stages: window.stages,
         queues: window.queues,
-        taken: row.taken_from_queues(layout.shape.as_ref().map_or(&[], PipelineShape::routes)),
         ledger: LedgerMovement::of_books(layout.nodes(), &row.books),
         verdict,
-    }))
+        ..RunFigures::default()
+    };
+    let routes = layout.shape.as_ref().map_or(&[][..], PipelineShape::routes);
+    Ok(Some((figures, row.taken_from_queues(routes))))
 }
 
 /// Sets the percentiles of a window. They need task times, which are stored for whole seconds, or waits, which are stored for whole
@@ -221,14 +213,15 @@ fn whole(snapshot: &RunSnapshot, layout: &Layout) -> Measured {
         };
         Verdict::of(shape, measured)
     });
-    Measured {
+    let figures = RunFigures {
         window: FigureWindow { kind: WindowKind::Whole, from_s: 0.0, to_s: snapshot.elapsed_s },
         stages: snapshot.stages.clone(),
         queues: snapshot.queues.clone(),
-        taken: snapshot.ledger.queues.iter().map(|queue| queue.taken).collect(),
         ledger: Some(LedgerMovement::from(&snapshot.ledger)),
         verdict: verdict.or_else(|| snapshot.verdict.clone()),
-    }
+        ..RunFigures::default()
+    };
+    (figures, snapshot.ledger.queues.iter().map(|queue| queue.taken).collect())
 }
 
 /// Unit to whose multiples the bounds of a window of this length are rounded, in nanoseconds. Long windows are rounded to whole
