@@ -196,7 +196,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let settings = RunsSettings::new(folder.path(), Stores::default());
         let runs = Runs::open(&tokio::runtime::Handle::current(), settings).unwrap();
-        let mut view = runs.0.owner.view.clone();
+        let mut view = runs.0.view.clone();
         let cost = Cost { threads: 1, memory_mib: 0, instances: 0 };
         {
             let mut taking = std::pin::pin!(runs.take(cost, "the replay"));

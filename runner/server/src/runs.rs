@@ -81,7 +81,10 @@ struct RunsCaller {
 #[derive(Debug)]
 pub(crate) struct Registry {
     pub(crate) epoch: String,
-    pub(crate) owner: OwnerThread,
+    /// Thread that owns all runs, the channel to it, and the view that it publishes.
+    owner: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) messages: SyncSender<Message>,
+    pub(crate) view: watch::Receiver<Arc<View>>,
     pub(crate) workshop: Arc<Workshop>,
     pub(crate) feed: Feed,
     pub(crate) totals: Arc<Totals>,
@@ -89,14 +92,6 @@ pub(crate) struct Registry {
     pub(crate) benching: Benching,
     /// Set when the server shuts down, which ends trials and replays, too.
     pub(crate) ending: StopFlag,
-}
-
-/// Ends of the channels to and from the thread that owns all runs.
-#[derive(Debug)]
-pub(crate) struct OwnerThread {
-    pub(crate) messages: SyncSender<Message>,
-    pub(crate) view: watch::Receiver<Arc<View>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Permits for expensive work, for which clients take turns.
@@ -170,7 +165,9 @@ impl Runs {
             Builder::new().name("runs".to_owned()).spawn(|| owner.run()).map_err(OpenError::Thread)?;
         let registry = Registry {
             epoch: uuid::Uuid::now_v7().simple().to_string(),
-            owner: OwnerThread { messages, view, thread: Mutex::new(Some(thread)) },
+            owner: Mutex::new(Some(thread)),
+            messages,
+            view,
             workshop,
             feed,
             totals: Arc::default(),
@@ -307,11 +304,11 @@ impl Runs {
     }
 
     pub(crate) fn view(&self) -> Arc<View> {
-        self.0.owner.view.borrow().clone()
+        self.0.view.borrow().clone()
     }
 
     pub(crate) fn live(&self, id: &RunId) -> Option<Arc<LiveRun>> {
-        self.0.owner.view.borrow().runs.get(id).cloned()
+        self.0.view.borrow().runs.get(id).cloned()
     }
 
     pub(crate) fn history(&self) -> &History {
@@ -319,7 +316,7 @@ impl Runs {
     }
 
     pub(crate) fn send(&self, message: Message) -> Result<(), RunsError> {
-        Ok(self.0.owner.messages.try_send(message)?)
+        Ok(self.0.messages.try_send(message)?)
     }
 }
 
@@ -332,7 +329,7 @@ impl WeakRuns {
 impl Registry {
     fn join(&self) {
         self.benching.end();
-        let owner = locked(&self.owner.thread).take();
+        let owner = locked(&self.owner).take();
         if let Some(owner) = owner
             && owner.join().is_err()
         {
@@ -346,7 +343,7 @@ impl Drop for Registry {
         self.ending.set();
         let (reply, _) = oneshot::channel();
         // The send fails if the owner thread has already ended after a shutdown.
-        if self.owner.messages.send(Message::Shutdown(reply)).is_ok() {
+        if self.messages.send(Message::Shutdown(reply)).is_ok() {
             self.join();
         }
     }

@@ -149,13 +149,13 @@ impl Runs {
             }
         }
         let (reply, answer) = oneshot::channel();
-        let (own, messages) = (id.clone(), self.0.owner.messages.clone());
+        let (own, messages) = (id.clone(), self.0.messages.clone());
         // The stop is sent by the writer thread, which also hands new runs to the owner, so that the owner gets the run before
         // the stop.
         let sent = self.history().work(move |_| Ok(messages.try_send(Message::Stop(own, reply))));
         sent.await??;
         if let Ok(Some(run)) = answer.await {
-            let mut view = self.0.owner.view.clone();
+            let mut view = self.0.view.clone();
             // The owner publishes a new view when it removes the run, which wakes this wait.
             let over = view.wait_for(|_| run.is_over());
             // After the timeout, the run is returned in its current state.
@@ -240,7 +240,7 @@ impl Runs {
         let job = Job { prepared: checked.prepared, spec: checked.spec, is_forced };
         let (client, cost, run) = (self.client().clone(), checked.cost, live.clone());
         let join = Message::Join(Box::new(Waiting { client, cost, run, job, place, open }));
-        let (own, spec, messages) = (live.clone(), checked.sent, self.0.owner.messages.clone());
+        let (own, spec, messages) = (live.clone(), checked.sent, self.0.messages.clone());
         let begins_at = checked.begins_at;
         // The insertion and the message are one piece of work, because the future may be dropped between two awaits.
         let known = self.history().work(move |connection| {
@@ -300,7 +300,7 @@ impl Runs {
 
     /// Returns the detail of a new run once the owner has received the run, so that the detail includes the reason for waiting.
     async fn detail_of(&self, live: &Arc<LiveRun>) -> RunDetail {
-        let mut view = self.0.owner.view.clone();
+        let mut view = self.0.view.clone();
         let seen = view.wait_for(|view| view.runs.contains_key(live.id()) || live.is_over());
         let waiting = match tokio::time::timeout(STOP, seen).await {
             Ok(Ok(view)) => view.waiting.get(live.id()).cloned(),
