@@ -211,7 +211,7 @@ mod tests {
         assert!(making.room.set(1 << 20), "what the making of a value takes");
         let first = making.json("x".repeat(LARGE)).await.unwrap();
         assert!((LARGE as u64..1 << 20).contains(&answers.used()));
-        assert_eq!(begin().await.json("x".repeat(LARGE)).await.unwrap_err().status(), 503);
+        assert_eq!(begin().await.json("x".repeat(LARGE)).await.unwrap_err().into_response().status(), 503);
         assert!(begin().await.json(1).await.is_ok(), "small responses do not count");
         assert_eq!(first.into_body().collect().await.unwrap().to_bytes().len(), LARGE + 2);
         assert_eq!(answers.used(), 0);

@@ -1,9 +1,11 @@
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use penstock_server::{ANYONE, Runs, SharedAmount};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::{Caller, RequestGuard, Role, client};
@@ -21,14 +23,8 @@ pub(crate) struct App {
     pub(crate) answers: SharedAmount,
     /// Cancelled when the server shuts down, which ends event streams.
     pub(crate) ending: CancellationToken,
-    pub(crate) started: ServerStart,
-}
-
-/// Time at which the server started, by the wall clock and by the monotonic clock.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ServerStart {
-    pub(crate) at: std::time::SystemTime,
-    pub(crate) tick: tokio::time::Instant,
+    /// Time at which the server started, by the wall clock and by the monotonic clock.
+    pub(crate) started: (SystemTime, Instant),
 }
 
 impl FromRequestParts<App> for App {

@@ -113,11 +113,6 @@ impl ApiError {
         Self { retry_after_s: Some(retry_after_s), ..Self::new(ProblemKind::BUSY, detail) }
     }
 
-    #[cfg(test)]
-    pub(crate) fn status(&self) -> u16 {
-        self.problem.status
-    }
-
     pub(crate) fn invalid_document(faults: &[SpecFault]) -> Self {
         let detail = match faults.len() {
             1 => "1 fault was found".to_owned(),

@@ -17,7 +17,7 @@ use tower_http::trace::TraceLayer;
 
 use crate::access::{RequestGuard, guard_request};
 use crate::answer::{JSON, hold_answer};
-use crate::app::{App, ServerStart};
+use crate::app::App;
 use crate::limits::{ANSWER_BYTES, EVENT_STREAMS, HELD_BYTES};
 use crate::problem::{ApiError, ProblemKind};
 use crate::{api, metrics, pages};
@@ -32,7 +32,7 @@ pub(crate) fn router(runs: Runs, guard: Arc<RequestGuard>, ending: CancellationT
         rooms: runs.shared(HELD_BYTES),
         answers: answers.clone(),
         ending,
-        started: ServerStart { at: SystemTime::now(), tick: Instant::now() },
+        started: (SystemTime::now(), Instant::now()),
     };
     let (api, document) = api::routes();
     let document = Bytes::from(document.to_string());

@@ -123,10 +123,11 @@ pub(super) fn routes(api: &mut ApiRouter) {
 
 async fn show_system(app: App) -> JsonResult<System> {
     let settings = app.runs.settings();
+    let (started_at, started) = app.started;
     Ok(Json(System {
         version: env!("CARGO_PKG_VERSION"),
-        started_at: humantime::format_rfc3339_millis(app.started.at).to_string(),
-        uptime_s: app.started.tick.elapsed().as_secs_f64(),
+        started_at: humantime::format_rfc3339_millis(started_at).to_string(),
+        uptime_s: started.elapsed().as_secs_f64(),
         epoch: app.runs.epoch().to_owned(),
         budget: app.runs.use_now(),
         clients: app.runs.clients(),

@@ -16,8 +16,6 @@ pub(crate) struct ConnectionPlaces {
     most: usize,
     /// Number of connections in addition to `most`, for `/health` and sign-in only.
     kept_free: usize,
-    /// Maximum number of places of one network; loopback addresses have no such limit.
-    share: usize,
     taken: Arc<Mutex<Taken>>,
 }
 
@@ -58,7 +56,7 @@ pub(crate) struct Answering(Arc<ConnectionPlace>);
 impl ConnectionPlaces {
     /// Creates `most` places, and those in addition to them.
     pub(crate) fn new(most: usize, kept_free: usize) -> Self {
-        Self { most, kept_free, share: (most / 2).max(1), taken: Arc::default() }
+        Self { most, kept_free, taken: Arc::default() }
     }
 
     /// Takes a place for a client of this address: a free place, else the place of an idle connection, else one of the additional
@@ -67,8 +65,10 @@ impl ConnectionPlaces {
         let network = network(address);
         let mut taken = self.taken();
         let usual = || taken.places.values().filter(|taker| !taker.is_kept_free);
+        // One network gets at most half of the places; loopback addresses have no such limit.
+        let share = (self.most / 2).max(1);
         let has_share =
-            !network.is_loopback() && usual().filter(|taker| taker.network == network).count() >= self.share;
+            !network.is_loopback() && usual().filter(|taker| taker.network == network).count() >= share;
         let is_kept_free = if usual().count() < self.most && !has_share {
             false
         } else {
