@@ -75,13 +75,7 @@ pub type PackReport = fn(BenchReport) -> (Value, Vec<u8>);
 
 /// Current or last benchmark of a server; `None` before the first one.
 #[derive(Debug, Default)]
-pub(crate) struct Benching(Mutex<Option<Slot>>);
-
-#[derive(Debug)]
-struct Slot {
-    live: Arc<LiveBenchmark>,
-    thread: JoinHandle<()>,
-}
+pub(crate) struct Benching(Mutex<Option<(Arc<LiveBenchmark>, JoinHandle<()>)>>);
 
 /// State of a benchmark that its thread shares with requests.
 #[derive(Debug)]
@@ -148,9 +142,9 @@ impl Runs {
             .spawn(move || job.run(most))
             .map_err(|error| RunsError::Busy(format!("cannot start a thread for the benchmark: {error}")))?;
         let told = live.progress();
-        let before = locked(&self.0.benching.0).replace(Slot { live, thread });
+        let before = locked(&self.0.benching.0).replace((live, thread));
         // The previous benchmark has released its permit, so its thread is about to end.
-        if let Some(Slot { thread, .. }) = before {
+        if let Some((_, thread)) = before {
             apart(self, move || {
                 joined(thread);
                 Ok(())
@@ -167,7 +161,7 @@ impl Runs {
     }
 
     fn current(&self) -> Option<Arc<LiveBenchmark>> {
-        let live = locked(&self.0.benching.0).as_ref()?.live.clone();
+        let live = locked(&self.0.benching.0).as_ref()?.0.clone();
         self.allowed_stores().get(&live.progress.borrow().store)?;
         Some(live)
     }
@@ -210,7 +204,7 @@ impl LiveBenchmark {
 impl Benching {
     /// Cancels the running benchmark and joins its thread.
     pub(crate) fn end(&self) {
-        let Some(Slot { live, thread }) = locked(&self.0).take() else { return };
+        let Some((live, thread)) = locked(&self.0).take() else { return };
         live.cancel.cancel();
         joined(thread);
     }

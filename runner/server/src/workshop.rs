@@ -68,20 +68,16 @@ impl Workshop {
         settings: RunsSettings,
         compiling: SharedAmount,
     ) -> Result<Self, OpenError> {
-        let unusable = |path: &Path| {
-            let path = path.to_owned();
-            |source| OpenError::Unusable { path, source }
-        };
-        for folder in [DRAFTS, STREAMS].map(|folder| settings.data_dir.join(folder)) {
-            match fs::remove_dir_all(&folder) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(unusable(&folder)(error));
+        for path in [DRAFTS, STREAMS].map(|folder| settings.data_dir.join(folder)) {
+            match fs::remove_dir_all(&path) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    return Err(OpenError::Unusable { path, source });
                 }
                 _ => {}
             }
         }
-        for folder in [MODULES, DRAFTS, OBJECTS, RUNS].map(|folder| settings.data_dir.join(folder)) {
-            private::folder(&folder).map_err(unusable(&folder))?;
+        for path in [MODULES, DRAFTS, OBJECTS, RUNS].map(|folder| settings.data_dir.join(folder)) {
+            private::folder(&path).map_err(|source| OpenError::Unusable { path, source })?;
         }
         let workshop = Self {
             runtime,

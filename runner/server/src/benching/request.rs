@@ -144,11 +144,8 @@ impl StartBenchmark {
             let place = fault.pointer.to_string();
             let inner =
                 ["/actions/0/whole_set", "/source/list"].iter().find_map(|start| place.strip_prefix(start));
-            let pointer = inner
-                .unwrap_or(&place)
-                .split('/')
-                .skip(1)
-                .fold(Pointer::ROOT, |pointer, name| pointer.key(name));
+            let names = inner.unwrap_or(&place).split('/').skip(1);
+            let pointer = names.fold(Pointer::ROOT, |pointer, name| pointer.key(name));
             SpecFault { pointer, ..fault }
         };
         BenchSpec::from_value(document).map_err(|faults| faults.into_iter().map(placed).collect())

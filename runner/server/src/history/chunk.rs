@@ -166,22 +166,16 @@ impl Columns {
         }
         let row = |(place, numbers): (usize, Vec<u64>)| {
             let (of_stages, of_queues) = numbers[HEAD..].split_at(stages * TaskRow::WIDTH);
+            let (of_stages, of_queues) = (of_stages.as_chunks().0, of_queues.as_chunks().0);
+            let spreads = spreads.iter().map(|[least, most]| Spread::of_ends(least[place], most[place]));
             Row {
                 number: numbers[0],
                 t0: numbers[1],
                 t1: numbers[2],
-                stages: of_stages.as_chunks().0.iter().map(|numbers| TaskRow::of_numbers(*numbers)).collect(),
-                queues: of_queues
-                    .as_chunks()
-                    .0
-                    .iter()
-                    .map(|numbers| QueueRow::of_numbers(*numbers))
-                    .collect(),
+                stages: of_stages.iter().map(|numbers| TaskRow::of_numbers(*numbers)).collect(),
+                queues: of_queues.iter().map(|numbers| QueueRow::of_numbers(*numbers)).collect(),
                 books: Vec::new(),
-                spreads: spreads
-                    .iter()
-                    .map(|[least, most]| Spread::of_ends(least[place], most[place]))
-                    .collect(),
+                spreads: spreads.collect(),
                 times: None,
             }
         };
