@@ -116,7 +116,7 @@ impl Runs {
     /// Reserves a part of the budget; fails if it is not free.
     pub(crate) async fn take(&self, cost: Cost, what: &str) -> Result<Part, RunsError> {
         let (reply, answer) = oneshot::channel();
-        self.send(Message::Take(self.client().clone(), cost, reply))?;
+        self.0.messages.try_send(Message::Take(self.client().clone(), cost, reply))?;
         match answer.await {
             Ok(Some(part)) => Ok(part),
             _ => {

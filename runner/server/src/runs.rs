@@ -129,12 +129,6 @@ impl Permits {
     }
 }
 
-impl Default for RunsCaller {
-    fn default() -> Self {
-        Self { client: ClientId::default(), token: OPERATOR.into(), is_admin: true, stores: None, room: None }
-    }
-}
-
 impl Runs {
     /// Opens the data directory and starts the owner thread. Storage reads run on `runtime`, which must outlive this handle.
     pub fn open(runtime: &Handle, settings: RunsSettings) -> Result<Self, OpenError> {
@@ -175,7 +169,8 @@ impl Runs {
             benching: Benching::default(),
             ending: StopFlag::default(),
         };
-        Ok(Self(Arc::new(registry), RunsCaller::default()))
+        let (client, token) = (ClientId::default(), OPERATOR.into());
+        Ok(Self(Arc::new(registry), RunsCaller { client, token, is_admin: true, stores: None, room: None }))
     }
 
     pub fn settings(&self) -> &RunsSettings {
@@ -271,7 +266,7 @@ impl Runs {
     pub async fn shutdown(&self) -> Shutdown {
         self.0.ending.set();
         let (reply, answer) = oneshot::channel();
-        if self.send(Message::Shutdown(reply)).is_err() {
+        if self.0.messages.try_send(Message::Shutdown(reply)).is_err() {
             return Shutdown::default();
         }
         let Ok(ended) = answer.await else { return Shutdown::default() };
@@ -313,10 +308,6 @@ impl Runs {
 
     pub(crate) fn history(&self) -> &History {
         &self.0.workshop.history
-    }
-
-    pub(crate) fn send(&self, message: Message) -> Result<(), RunsError> {
-        Ok(self.0.messages.try_send(message)?)
     }
 }
 

@@ -23,7 +23,7 @@ const MAX_WAITING: usize = 16;
 #[derive(Debug)]
 pub(crate) struct RowBuffer(Mutex<Buffered>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Buffered {
     stages: usize,
     queues: usize,
@@ -84,14 +84,8 @@ pub(crate) struct Held {
 
 impl RowBuffer {
     pub(crate) fn new(layout: &Layout) -> Self {
-        Self(Mutex::new(Buffered {
-            stages: layout.stages.len(),
-            queues: layout.queues.len(),
-            levels: Default::default(),
-            times: VecDeque::new(),
-            second: RowTimes::default(),
-            lost: 0,
-        }))
+        let (stages, queues) = (layout.stages.len(), layout.queues.len());
+        Self(Mutex::new(Buffered { stages, queues, ..Buffered::default() }))
     }
 
     /// Adds the sums of one pulse, an interval of at most 250 ms. Returns the row of the finest level that the pulse completes,
