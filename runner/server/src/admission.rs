@@ -59,7 +59,6 @@ impl Budget {
     }
 }
 
-/// Stages that run a module, with their settings.
 pub(crate) fn wasm_stages(plan: &Plan) -> impl Iterator<Item = (&StagePlan, &WasmPlan)> {
     plan.stages.iter().filter_map(|stage| match &stage.kind {
         StageKind::Wasm(wasm) => Some((stage, wasm)),

@@ -14,7 +14,6 @@ use crate::wire::{BenchmarkColumn, BenchmarkQuery, KeptBenchmark, Page, PushedBe
 
 /// Maximum number of stored reports; a further report replaces the oldest.
 pub const MAX_BENCHMARKS: u32 = 1_000;
-/// Maximum size of a report, in bytes.
 pub const MAX_BENCHMARK_BYTES: usize = 16 << 20;
 /// Maximum size of a summary, in bytes: a page of a list has up to 200 summaries.
 const MAX_SUMMARY_BYTES: usize = 32 << 10;

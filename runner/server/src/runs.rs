@@ -256,7 +256,6 @@ impl Runs {
         &self.0.epoch
     }
 
-    /// Number of the last event of this epoch.
     pub fn last_event(&self) -> u64 {
         self.0.feed.last()
     }

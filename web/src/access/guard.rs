@@ -27,9 +27,7 @@ const CONTENT_POLICY: &str = "default-src 'self'; img-src 'self' data: blob:; ob
 /// Paths beneath `/api/` that require no token.
 const OPEN: [&str; 2] = ["/api/v1/session", "/api/docs"];
 
-/// Lifetime of the code of a sign-in link after its creation.
 pub(crate) const CODE_LIFETIME: Duration = Duration::from_secs(600);
-/// Maximum number of valid codes.
 const MAX_CODES: usize = 16;
 
 #[derive(Debug)]

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 const LEAST_CHARACTERS: usize = 16;
 /// Maximum size of a token file, in bytes.
 const MOST_BYTES: u64 = 4096;
-/// Random bytes of a generated token.
 const RANDOM_BYTES: usize = 32;
 const FILE: &str = "token";
 /// Permission bits of the group and of other users.

@@ -33,7 +33,6 @@ pub(super) struct Job {
     pub(super) _held: (HeldAmount, Part),
 }
 
-/// Reason why the loads of a benchmark cannot be measured.
 #[derive(Debug, thiserror::Error)]
 enum MeasureError {
     #[error("cannot start a thread for the loads")]

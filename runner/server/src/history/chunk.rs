@@ -13,7 +13,6 @@ use super::error::HistoryError;
 const COMPRESSION: i32 = 3;
 /// Maximum size of a chunk before compression, in bytes, which suffices for 256 rows of the longest possible pipeline.
 const MAX_BYTES: usize = 256 << 20;
-/// Maximum number of rows of a chunk.
 pub(crate) const MAX_ROWS: u64 = 256;
 /// First byte of stored histograms, and of rows stored by schema 2 and earlier.
 const SCHEMA_2: u8 = 2;
