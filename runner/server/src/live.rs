@@ -1,5 +1,7 @@
 //! A live run, which passes its figures, errors and logs on to the feed and to the history.
 
+mod shown;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -7,18 +9,17 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use penstock_engine::clock::{Clock, MonotonicClock};
-use penstock_engine::item::{Field, Sample, Value};
 use penstock_engine::lock::locked;
 use penstock_engine::ports::{Observer, SampleFailure, Sums};
 use penstock_engine::running::{RunHandle, StopReason};
 use penstock_types::resume::StartPoint;
-use penstock_types::run::{PayloadField, RunDetail, RunError, RunId, RunSnapshot, RunState, RunSummary};
+use penstock_types::run::{RunDetail, RunError, RunId, RunSnapshot, RunState, RunSummary};
 use penstock_types::series::{LiveSample, Metric, Row};
 use penstock_types::tags::Tags;
-use penstock_types::text::printable;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
 
+use self::shown::shown;
 use crate::feed::{Event, Feed, RunLog};
 use crate::history::{
     Entry, History, HistoryError, MAX_ERRORS, MAX_LOGS, Registered, RowBuffer, Unwritten, runs,
@@ -33,12 +34,6 @@ const MAX_UNWRITTEN_ERRORS: usize = 2_000;
 /// Maximum number of log lines that wait to be written; a new line replaces the oldest.
 const MAX_UNWRITTEN_LOGS: usize = 4_000;
 const MAX_STATE_BYTES: u64 = 1 << 20;
-/// Limits of what is stored of a failed sample for display: the number of its fields, and the bytes of each part.
-const SHOWN_FIELDS: usize = 16;
-const SHOWN_BYTES: usize = 64;
-const SHOWN_TEXT: usize = 500;
-const SHOWN_NAME: usize = 256;
-const SHOWN_MESSAGE: usize = 2_000;
 
 /// Submitted run that has not ended yet, or that has ended but is not stored yet.
 #[derive(Debug)]
@@ -210,11 +205,8 @@ impl LiveRun {
             return;
         }
         pending.error_count += 1;
-        let mut record = failure.record.clone();
-        record.key = printable(&record.key, SHOWN_NAME);
-        record.message = printable(&record.message, SHOWN_MESSAGE);
-        let number = pending.error_count;
-        pending.errors.push(RunError { number, failure: record, at_s, payload: payload(&failure.sample) });
+        let error = shown(pending.error_count, failure, at_s);
+        pending.errors.push(error);
     }
 
     /// Adds the sums of a pulse, an interval of at most 250 ms. Called from the timer thread of the run.
@@ -569,7 +561,6 @@ impl Pending {
 
 fn figures(summary: &mut RunSummary, snapshot: &RunSnapshot) {
     let sink = snapshot.queues.last().map(|queue| &queue.figures);
-    summary.state = snapshot.state;
     summary.error = snapshot.error.clone();
     summary.elapsed_s = Some(snapshot.elapsed_s);
     summary.samples = Some(snapshot.ledger.total.delivered);
@@ -581,24 +572,6 @@ fn figures(summary: &mut RunSummary, snapshot: &RunSnapshot) {
     summary.samples_per_s = snapshot.samples_per_s;
     summary.verdict = snapshot.verdict.as_ref().map(|verdict| verdict.kind);
     summary.verdict_stage = snapshot.verdict.as_ref().and_then(|verdict| verdict.stage.clone());
-}
-
-fn payload(sample: &Sample) -> Option<Vec<PayloadField>> {
-    (!sample.fields.is_empty()).then(|| sample.fields.iter().take(SHOWN_FIELDS).map(shown).collect())
-}
-
-fn shown(field: &Field) -> PayloadField {
-    let hex = |bytes: &[u8]| bytes.iter().take(SHOWN_BYTES).map(|byte| format!("{byte:02x}")).collect();
-    let (kind, head) = match &field.value {
-        Value::Blob(bytes) => ("bytes".to_owned(), hex(bytes)),
-        Value::Text(text) => ("text".to_owned(), printable(text, SHOWN_TEXT)),
-        Value::Int(int) => ("int".to_owned(), int.to_string()),
-        Value::Real(real) => ("real".to_owned(), real.to_string()),
-        Value::Tensor(tensor) => {
-            (format!("tensor {} {:?}", tensor.dtype.name(), tensor.shape), hex(&tensor.data))
-        }
-    };
-    PayloadField { name: printable(&field.name, SHOWN_NAME), kind, size_bytes: field.value.bytes(), head }
 }
 
 fn monotonic() -> Duration {
