@@ -155,7 +155,9 @@ impl LiveRun {
     }
 
     pub(crate) fn begin(&self, clock: Arc<MonotonicClock>, facts: RunFacts) {
-        let zero = monotonic().saturating_sub(Duration::from_nanos(clock.now().nanos()));
+        let now: Duration =
+            clock_gettime(ClockId::Monotonic).try_into().expect("this clock counts up from zero");
+        let zero = now.saturating_sub(Duration::from_nanos(clock.now().nanos()));
         self.set_once(&self.begun, Begun { clock, facts, zero }, "began");
     }
 
@@ -572,8 +574,4 @@ fn figures(summary: &mut RunSummary, snapshot: &RunSnapshot) {
     summary.samples_per_s = snapshot.samples_per_s;
     summary.verdict = snapshot.verdict.as_ref().map(|verdict| verdict.kind);
     summary.verdict_stage = snapshot.verdict.as_ref().and_then(|verdict| verdict.stage.clone());
-}
-
-fn monotonic() -> Duration {
-    clock_gettime(ClockId::Monotonic).try_into().expect("this clock counts up from zero")
 }

@@ -71,7 +71,10 @@ pub struct Predicted {
 impl Runs {
     /// Predicts a run of the same document with some settings changed, from the times measured in the run so far.
     pub async fn predict(&self, id: &RunId, request: PredictRequest) -> Result<Predicted, RunsError> {
-        let span = request.for_s.map(span).transpose()?;
+        let is_known = request.for_s.is_none_or(|for_s| for_s > 0.0 && for_s <= MAX_SECONDS);
+        let why = || format!("`for_s` must be a number above 0 and at most {MAX_SECONDS}");
+        RunsError::refuse_unless(is_known, why)?;
+        let span = request.for_s.map(Duration::from_secs_f64);
         let is_known = request.cores.is_none_or(|cores| cores > 0.0 && cores <= MOST_CORES);
         let why = || format!("`cores` must be a number above 0 and at most {MOST_CORES}");
         RunsError::refuse_unless(is_known, why)?;
@@ -126,11 +129,4 @@ impl Runs {
         })
         .await
     }
-}
-
-fn span(seconds: f64) -> Result<Duration, RunsError> {
-    RunsError::refuse_unless(seconds > 0.0 && seconds <= MAX_SECONDS, || {
-        format!("`for_s` must be a number above 0 and at most {MAX_SECONDS}")
-    })?;
-    Ok(Duration::from_secs_f64(seconds))
 }

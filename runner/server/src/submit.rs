@@ -323,7 +323,7 @@ impl Runs {
         let (workshop, budget, bounds) =
             (self.0.workshop.clone(), self.settings().budget, self.settings().bounds);
         let (stores, left) = (self.allowed_stores().clone(), waited.0.clone());
-        let (document, spec, prepared, resolved, begins_at) = apart(self, move || {
+        let (document, spec, prepared, versions, begins_at) = apart(self, move || {
             // The permit is held until the work has ended, even if the client has disconnected.
             let _turn = turn;
             let go_on = || if left.is_set() { Err(RunsError::Closed) } else { Ok(()) };
@@ -335,7 +335,8 @@ impl Runs {
                 spec.threads = Threads::new(penstock_pipeline::cores().min(budget.threads));
             }
             go_on()?;
-            let resolved = workshop.history.read_blocking(|connection| resolve(connection, &spec))?;
+            let (modules, versions) =
+                workshop.history.read_blocking(|connection| resolve(connection, &spec))?;
             go_on()?;
             let admit = |plan: &Plan| {
                 let mut faults = admission::check(plan, 0, &budget);
@@ -345,7 +346,7 @@ impl Runs {
             let context = Context {
                 runtime: &workshop.runtime,
                 stores: &stores,
-                modules: &resolved.modules,
+                modules: &modules,
                 fields: None,
                 outlets: Outlets { writes_anywhere: false, takes_ops: false, ..Outlets::ALL },
                 bounds: &admit,
@@ -353,7 +354,7 @@ impl Runs {
             let prepared = prepare(&spec, &context).map_err(RunsError::invalid)?;
             go_on()?;
             let begins_at = continued.map(|continued| continued.state(&workshop, &prepared)).transpose()?;
-            Ok((document, spec, prepared, resolved, begins_at))
+            Ok((document, spec, prepared, versions, begins_at))
         })
         .await?;
         // The sizes of assets are requested from stores only if the document has no other faults.
@@ -368,7 +369,7 @@ impl Runs {
             spec: serde_json::to_string(&spec).map_err(HistoryError::from)?,
             cost: Cost::of(&prepared.plan, assets_mib),
             layout: Layout::of(&prepared.plan, shape_of(&prepared.plan, self.allowed_stores())),
-            names: guests().filter_map(|(_, wasm)| resolved.versions.get(&wasm.module).cloned()).collect(),
+            names: guests().filter_map(|(_, wasm)| versions.get(&wasm.module).cloned()).collect(),
             prepared,
             begins_at,
         })
@@ -436,12 +437,8 @@ impl Continued {
     }
 }
 
-/// Modules that the names in a document refer to.
-struct Resolved {
-    modules: NamedModules<()>,
-    /// `name@version` of each module, by its name in the document.
-    versions: BTreeMap<String, String>,
-}
+/// Modules that the names in a document refer to, and `name@version` of each module by its name in the document.
+type Resolved = (NamedModules<()>, BTreeMap<String, String>);
 
 fn resolve(connection: &rusqlite::Connection, spec: &Spec) -> Result<Resolved, HistoryError> {
     let (mut names, _) = modules::names(connection, None, "", MAX_SUGGESTED)?;
@@ -464,7 +461,7 @@ fn resolve(connection: &rusqlite::Connection, spec: &Spec) -> Result<Resolved, H
             modules.names.push(name.to_owned());
         }
     }
-    Ok(Resolved { modules, versions })
+    Ok((modules, versions))
 }
 
 fn repeat(

@@ -3,7 +3,6 @@
 use std::convert::Infallible;
 use std::fs::File;
 use std::future::Future;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -117,7 +116,7 @@ impl Server {
                 Err(error) => {
                     // The process is out of file descriptors or memory, or the client disconnected before it was accepted.
                     tracing::warn!(%error, "failed to accept a connection");
-                    if is_out_of_files(&error) {
+                    if matches!(Errno::from_io_error(&error), Some(Errno::MFILE | Errno::NFILE)) {
                         spare.refuse_waiting(&self.listener).await;
                     }
                     tokio::time::sleep(PAUSE).await;
@@ -161,10 +160,6 @@ impl SpareFile {
             drop(stream.try_write(FULL));
         }
     }
-}
-
-fn is_out_of_files(error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
 async fn serve(
