@@ -80,53 +80,30 @@ fn standalone(mut manifest: Table, workspace: &Table, folder: Option<&Path>) -> 
         .as_table()
         .context("`workspace` is not a table in the manifest of the workspace")?;
     let of = |section: &str| shared.get(section).and_then(Value::as_table).cloned().unwrap_or_default();
-    for (name, value) in manifest["package"].as_table_mut().context("the manifest has no table `package`")? {
-        if inherits(value) {
-            *value = of("package").get(name).with_context(|| format!("no `{name}` to inherit"))?.clone();
-        }
-    }
     if manifest.get("lints").is_some_and(inherits) {
         manifest.insert("lints".into(), of("lints").into());
     }
     let folder = folder.context("the package has no folder")?;
-    let known = of("dependencies");
-    each_dependencies(&mut manifest, &mut |dependencies| {
-        for (name, value) in dependencies {
+    for section in ["package", "dependencies"] {
+        let shared = of(section);
+        for (name, value) in manifest[section].as_table_mut().context("a section is not a table")? {
             if inherits(value) {
-                let shared = known.get(name).with_context(|| format!("no `{name}` to inherit"))?;
-                *value = inherited(value, shared, folder).with_context(|| format!("dependency `{name}`"))?;
+                let shared = shared.get(name).with_context(|| format!("no `{name}` to inherit"))?;
+                *value = if section == "package" { shared.clone() } else { dependency(shared, folder)? };
             }
         }
-        Ok(())
-    })?;
+    }
     Ok(manifest)
 }
 
+/// True for `{ workspace = true }`. The SDK adds nothing to what it inherits, and inherits nothing in the sections of targets; tests of
+/// `penstock new` fail if that changes.
 fn inherits(value: &Value) -> bool {
-    value.get("workspace").and_then(Value::as_bool) == Some(true)
+    *value == Value::Table(Table::from_iter([("workspace".to_owned(), Value::Boolean(true))]))
 }
 
-/// Calls `change` for each table of dependencies, including the tables of targets.
-fn each_dependencies(manifest: &mut Table, change: &mut dyn FnMut(&mut Table) -> Result<()>) -> Result<()> {
-    manifest.remove("dev-dependencies");
-    for section in ["dependencies", "build-dependencies"] {
-        if let Some(dependencies) = manifest.get_mut(section).and_then(Value::as_table_mut) {
-            change(dependencies)?;
-        }
-    }
-    if let Some(targets) = manifest.get_mut("target").and_then(Value::as_table_mut) {
-        for (_, target) in targets {
-            each_dependencies(
-                target.as_table_mut().context("the section of a target is not a table")?,
-                change,
-            )?;
-        }
-    }
-    Ok(())
-}
-
-/// Merges a dependency of the workspace with the additions of the package; a path becomes relative to the folder of the package.
-fn inherited(own: &Value, shared: &Value, folder: &Path) -> Result<Value> {
+/// Dependency of the workspace as a package in `folder` writes it: a path is relative to that folder.
+fn dependency(shared: &Value, folder: &Path) -> Result<Value> {
     let mut whole = match shared {
         Value::String(version) => Table::from_iter([("version".to_owned(), Value::String(version.clone()))]),
         Value::Table(table) => table.clone(),
@@ -138,12 +115,6 @@ fn inherited(own: &Value, shared: &Value, folder: &Path) -> Result<Value> {
             .context("the SDK depends on a path outside of its own folder")?;
         let within = within.to_str().context("a path that is not UTF-8")?.to_owned();
         whole.insert("path".into(), Value::String(within));
-    }
-    for (name, value) in own.as_table().into_iter().flatten().filter(|(name, _)| *name != "workspace") {
-        match (whole.get_mut(name), value) {
-            (Some(Value::Array(features)), Value::Array(more)) => features.extend(more.iter().cloned()),
-            _ => drop(whole.insert(name.clone(), value.clone())),
-        }
     }
     Ok(Value::Table(whole))
 }
