@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::env;
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use penstock_pipeline::{Modules, Outlets, Prepared, Runner, StdModule};
+use penstock_types::amount::plural;
 use penstock_types::config::GateBounds;
 use penstock_types::fault::{FaultKind, SpecFault, listed};
 use penstock_types::spec::{self, STD_PREFIX, Spec};
@@ -55,10 +56,7 @@ pub(crate) fn unusable(origin: &str, faults: &[SpecFault]) -> anyhow::Error {
 }
 
 fn all(what: &str, faults: &[SpecFault]) -> anyhow::Error {
-    let count = match faults.len() {
-        1 => "1 fault".to_owned(),
-        more => format!("{more} faults"),
-    };
+    let count = plural(faults.len() as u64, "fault");
     let lines: Vec<String> = faults.iter().map(|fault| format!("  {}", fault.clone().hinted(hint))).collect();
     bad(format!("{what}, {count}:\n{}", lines.join("\n")))
 }
@@ -68,10 +66,9 @@ fn hint(kind: &FaultKind) -> Option<String> {
     Some(match kind {
         FaultKind::UnknownStore(name) => format!("add the store with `--store {name}=DIR`"),
         // `--module` maps names only, not digests and not the names of the program's modules.
-        FaultKind::UnknownModule(name) if name.starts_with("sha256:") || name.starts_with(STD_PREFIX) => {
-            return None;
+        FaultKind::UnknownModule(name) if !name.starts_with("sha256:") && !name.starts_with(STD_PREFIX) => {
+            format!("add the module with `--module {name}=PATH`")
         }
-        FaultKind::UnknownModule(name) => format!("add the module with `--module {name}=PATH`"),
         FaultKind::NoIndex => {
             "set `index` to the key of a JSON array of keys, as `penstock index create` writes it".to_owned()
         }
@@ -81,7 +78,7 @@ fn hint(kind: &FaultKind) -> Option<String> {
              `files`"
                 .to_owned()
         }
-        FaultKind::MissingField(_) | FaultKind::Other => return None,
+        FaultKind::UnknownModule(_) | FaultKind::MissingField(_) | FaultKind::Other => return None,
     })
 }
 
@@ -156,7 +153,7 @@ impl Document {
         modules: &ModuleArgs,
         runtime: &Runtime,
     ) -> Result<Runner> {
-        let config = stores::config(stores)?;
+        let config = stores::config(stores.config.as_deref())?;
         let stores = stores::open(stores, &config)?;
         let needs_cache = !modules.named.is_empty() || !StdModule::named_in(&self.spec).is_empty();
         let settings = SandboxSettings {
@@ -168,14 +165,12 @@ impl Document {
             ..SandboxSettings::default()
         };
         let mut loaded = Modules::new(Sandbox::new(settings)?);
-        let mut named = BTreeSet::new();
-        for given in &modules.named {
-            let (name, path) = pair(given, "--module", "NAME=PATH")?;
-            once(&mut named, name, "--module")?;
+        for given in pairs(&modules.named, "--module", "NAME=PATH") {
+            let (name, path) = given?;
             if let Some(refusal) = StdModule::refusal(name) {
                 return Err(bad(format!("`--module {name}=...`: {refusal}")));
             }
-            let code = module_bytes(Path::new(path), &config.limits.modules)
+            let code = read_bounded(Path::new(path), config.limits.modules.module_bytes)
                 .map_err(|error| bad(format!("the module `{name}` cannot be read at `{path}`: {error}")))?;
             loaded
                 .add(name, &code)
@@ -194,14 +189,19 @@ fn is_stdin(path: &Path) -> bool {
 
 /// Reads the bytes of a document, at most one byte more than the size limit.
 pub(crate) fn bytes(path: &Path) -> Result<Vec<u8>> {
-    let limit = spec::MAX_DOCUMENT_BYTES as u64 + 1;
+    let limit = spec::MAX_DOCUMENT_BYTES as u64;
+    let read = if is_stdin(path) { bounded(io::stdin(), limit) } else { read_bounded(path, limit) };
+    read.map_err(|error| unreadable(path, &error))
+}
+
+/// Reads a file, at most one byte more than `limit`.
+pub(crate) fn read_bounded(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    bounded(File::open(path)?, limit)
+}
+
+fn bounded(reader: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let read = if is_stdin(path) {
-        io::stdin().take(limit).read_to_end(&mut bytes)
-    } else {
-        fs::File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes))
-    };
-    read.map_err(|error| unreadable(path, &error))?;
+    reader.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -209,41 +209,38 @@ pub(crate) fn unreadable(path: &Path, error: &io::Error) -> anyhow::Error {
     bad(format!("cannot read `{}`: {error}", path.display()))
 }
 
-pub(crate) fn pair<'a>(given: &'a str, flag: &str, form: &str) -> Result<(&'a str, &'a str)> {
-    match given.split_once('=') {
-        Some((name, value)) if !name.is_empty() && !value.is_empty() => Ok((name, value)),
+/// Splits the values of a flag of the form `NAME=VALUE`, whose names must differ.
+pub(crate) fn pairs<'a>(
+    given: &'a [String],
+    flag: &str,
+    form: &str,
+) -> impl Iterator<Item = Result<(&'a str, &'a str)>> {
+    let mut names = BTreeSet::new();
+    given.iter().map(move |given| match given.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !value.is_empty() => match names.insert(name) {
+            true => Ok((name, value)),
+            false => Err(bad(format!("`{flag} {name}=...` is given twice; use each name once"))),
+        },
         // The value is not printed, because an address may contain a password.
         _ if given.contains("://") => Err(bad(format!("a `{flag}` has no name; use {flag} {form}"))),
         _ => Err(bad(format!("`{flag} {given}` has no name or no value; use {flag} {form}"))),
-    }
-}
-
-pub(crate) fn once<'a>(named: &mut BTreeSet<&'a str>, name: &'a str, flag: &str) -> Result<()> {
-    if named.insert(name) {
-        return Ok(());
-    }
-    Err(bad(format!("`{flag} {name}=...` is given twice; use each name once")))
+    })
 }
 
 /// Reads the bytes of a module of the program, such as `std/image`, or of a file.
 pub(crate) fn std_or_file_bytes(named: &Path, bounds: &GateBounds) -> Result<Vec<u8>> {
     let Some(written) = named.to_str().filter(|written| written.starts_with(STD_PREFIX)) else {
-        return module_bytes(named, bounds).map_err(|error| unreadable(named, &error));
+        return module_bytes(named, bounds);
     };
-    let known = || listed(StdModule::all().iter().map(StdModule::name));
     StdModule::find(written).map(|module| module.bytes().to_vec()).ok_or_else(|| {
-        bad(format!(
-            "the program has no module `{written}`; its modules: {}; `./{written}` is a file",
-            known()
-        ))
+        let known = listed(StdModule::all().iter().map(StdModule::name));
+        bad(format!("the program has no module `{written}`; its modules: {known}; `./{written}` is a file"))
     })
 }
 
 /// Reads the bytes of a module, at most one byte more than the size limit.
-pub(crate) fn module_bytes(path: &Path, bounds: &GateBounds) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    fs::File::open(path)?.take(bounds.module_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
-    Ok(bytes)
+pub(crate) fn module_bytes(path: &Path, bounds: &GateBounds) -> Result<Vec<u8>> {
+    read_bounded(path, bounds.module_bytes).map_err(|error| unreadable(path, &error))
 }
 
 /// Folder of compiled modules: the folder that the user names, or else the default folder.

@@ -30,7 +30,7 @@ pub(crate) fn create(runtime: &Runtime, args: &IndexCreateArgs) -> Result<()> {
     if let Some(key) = &args.upload {
         check_key(key).map_err(|reason| bad(format!("`--upload`: {reason}")))?;
     }
-    let stores = stores::open(&args.stores, &stores::config(&args.stores)?)?;
+    let stores = stores::open(&args.stores, &stores::config(args.stores.config.as_deref())?)?;
     let (name, store) = chosen(&stores, args)?;
     let mut wanted = Wanted {
         prefix: args.prefix.clone(),
@@ -45,11 +45,9 @@ pub(crate) fn create(runtime: &Runtime, args: &IndexCreateArgs) -> Result<()> {
             wanted.suffix = Suffix::of_tar();
         }
         Some((IndexKind::Tar, Shards::Listed(wanted.clone()), "samples", "shards"))
-    } else if args.tfrecord {
-        let files: fn(Wanted) -> Shards = if has_suffix { Shards::Listed } else { Shards::TfrecordFiles };
-        Some((IndexKind::Tfrecord, files(wanted.clone()), "records", "files"))
     } else {
-        None
+        let files: fn(Wanted) -> Shards = if has_suffix { Shards::Listed } else { Shards::TfrecordFiles };
+        args.tfrecord.then(|| (IndexKind::Tfrecord, files(wanted.clone()), "records", "files"))
     };
     let (index, found) = if let Some((kind, shards, samples, parts)) = of_shards {
         let index = runtime.block_on(scan(kind, store, &shards))?;

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::args::{InspectArgs, ManifestArgs, ModuleListArgs};
 use crate::commands::compile_module;
-use crate::input::{bad, module_bytes, std_or_file_bytes, unreadable};
+use crate::input::{bad, module_bytes, std_or_file_bytes};
 use crate::text::{count, say_as};
 
 /// Maximum number of bytes that are printed of each line of a module's description.
@@ -28,7 +28,6 @@ struct Listed {
     report: &'static ModuleReport,
 }
 
-/// Lists the modules that the program contains.
 pub(crate) fn list(args: &ModuleListArgs) -> Result<()> {
     let modules = StdModule::all().iter();
     let modules: Vec<Listed> = modules
@@ -51,7 +50,6 @@ pub(crate) fn list(args: &ModuleListArgs) -> Result<()> {
     })
 }
 
-/// Prints the report of a module.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<()> {
     let bounds = GateBounds::default();
     let bytes = std_or_file_bytes(&args.file, &bounds)?;
@@ -60,12 +58,11 @@ pub(crate) fn inspect(args: &InspectArgs) -> Result<()> {
     say_as(args.json, &look(&bytes, &bounds, &compiler).map_err(refused)?, in_words)
 }
 
-/// Writes a manifest into a module.
 pub(crate) fn manifest(args: &ManifestArgs) -> Result<()> {
     let bounds = GateBounds::default();
-    let read = |path| module_bytes(path, &bounds).map_err(|error| unreadable(path, &error));
     let refused = |error: &dyn std::fmt::Display| bad(format!("`{}`: {error}", args.file.display()));
-    let described = with_manifest(&read(&args.file)?, &read(&args.manifest)?, &bounds);
+    let described =
+        with_manifest(&module_bytes(&args.file, &bounds)?, &module_bytes(&args.manifest, &bounds)?, &bounds);
     // In a temporary file first, so that a failed write leaves the module as it was.
     let part = args.file.with_added_extension("part");
     let written = std::fs::write(&part, described.map_err(|error| refused(&error))?);

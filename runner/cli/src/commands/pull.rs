@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::args::{PullArgs, RegistryArgs};
 use crate::input::bad;
 use crate::oci::{Reference, Repository};
-use crate::stores::config_at;
+use crate::stores;
 use crate::text::say_as;
 
 /// A module as it was pushed or pulled.
@@ -48,7 +48,7 @@ impl RegistryArgs {
 
 pub(crate) fn pull(args: &PullArgs) -> Result<()> {
     let reference = Reference::read(&args.reference).map_err(bad)?;
-    let operator = config_at(args.registries.config.as_deref())?;
+    let operator = stores::config(args.registries.config.as_deref())?;
     let mut repository = Repository::open(&reference, args.registries.allowed(&operator))?;
     let (manifest, manifest_digest) = repository.manifest()?;
     let module = repository.module(&manifest, operator.limits.modules.module_bytes)?;

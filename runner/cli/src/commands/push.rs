@@ -14,7 +14,7 @@ use crate::commands::compile_module;
 use crate::commands::pull::Transferred;
 use crate::input::{bad, module_bytes, unreadable};
 use crate::oci::{Manifest, Reference, Repository, Version, config, digest};
-use crate::stores::config_at;
+use crate::stores;
 use crate::text::say_as;
 
 pub(crate) fn push(args: &PushArgs) -> Result<()> {
@@ -47,11 +47,11 @@ fn push_to_registry(args: &PushArgs, reference: &str) -> Result<()> {
             "a module is pushed to a tag, because its digest follows from its bytes; use `oci://host/name:tag`",
         ));
     };
-    let operator = config_at(args.registries.config.as_deref())?;
+    let operator = stores::config(args.registries.config.as_deref())?;
     let mut repository = Repository::open(&reference, args.registries.allowed(&operator))?;
     let bounds = &operator.limits.modules;
     let path = &args.module;
-    let module = module_bytes(path, bounds).map_err(|error| unreadable(path, &error))?;
+    let module = module_bytes(path, bounds)?;
     // Inspected first, so that no registry gets a module that a server would refuse.
     let compiler = compile_module::compiler(&CompileBounds::default());
     let report = inspect(&module, bounds, &compiler);

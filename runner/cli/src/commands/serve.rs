@@ -16,7 +16,7 @@ use tokio::signal::unix::SignalKind;
 use crate::announced::{Announcement, reachable};
 use crate::args::ServeArgs;
 use crate::commands::{compile_module, token};
-use crate::input::{bad, module_bytes, own_folder, unreadable};
+use crate::input::{bad, module_bytes, own_folder};
 use crate::interrupt::signalled;
 use crate::stores;
 use crate::text::{count, say, warn};
@@ -42,7 +42,7 @@ struct Place<'a> {
 
 /// Serves until Ctrl-C, or until a supervisor asks the process to end.
 pub(crate) async fn serve(args: &ServeArgs) -> Result<()> {
-    let config = stores::config(&args.stores)?;
+    let config = stores::config(args.stores.config.as_deref())?;
     let data_dir = data_dir(args.data_dir.as_deref(), &config)?;
     let given = if args.no_token { None } else { token(args, &config)? };
     let mut settings = ServeSettings {
@@ -159,9 +159,7 @@ fn welcome(address: &str, runs: &Runs, place: &Place<'_>, wants_token: bool, lin
 async fn upload(runs: &Runs, path: &Path, config: &Config) -> Result<()> {
     let shown = path.display();
     let (own, bounds) = (path.to_owned(), config.limits.modules.clone());
-    let bytes = tokio::task::spawn_blocking(move || module_bytes(&own, &bounds))
-        .await?
-        .map_err(|error| unreadable(path, &error))?;
+    let bytes = tokio::task::spawn_blocking(move || module_bytes(&own, &bounds)).await??;
     let refused = |error: RunsError| match error {
         RunsError::Refused(_) | RunsError::TooLarge { .. } => bad(format!("`{shown}`: {error}")),
         other => anyhow::Error::from(other).context(format!("cannot keep `{shown}`")),

@@ -2,9 +2,7 @@
 
 mod words;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::Read;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -22,7 +20,7 @@ use serde_json::{Map, Value};
 
 use crate::args::TestStageArgs;
 use crate::commands::compile_module;
-use crate::input::{bad, bytes, cache_folder, once, pair, std_or_file_bytes, with_runtime};
+use crate::input::{bad, bytes, cache_folder, pairs, read_bounded, std_or_file_bytes, with_runtime};
 use crate::text::{say_as, warn};
 use crate::{COMPLETED, FAILED};
 
@@ -116,11 +114,9 @@ fn params(given: &str) -> Result<Map<String, Value>> {
 }
 
 fn assets(given: &[String]) -> Result<BTreeMap<String, Bytes>> {
-    let mut named = BTreeSet::new();
     let mut assets = BTreeMap::new();
-    for given in given {
-        let (name, path) = pair(given, "--asset", "NAME=FILE")?;
-        once(&mut named, name, "--asset")?;
+    for given in pairs(given, "--asset", "NAME=FILE") {
+        let (name, path) = given?;
         let content = content(Path::new(path))
             .map_err(|error| bad(format!("the asset `{name}` cannot be read at `{path}`: {error}")))?;
         assets.insert(name.to_owned(), content);
@@ -129,9 +125,8 @@ fn assets(given: &[String]) -> Result<BTreeMap<String, Bytes>> {
 }
 
 fn content(path: &Path) -> std::io::Result<Bytes> {
-    let mut content = Vec::new();
-    let read = File::open(path)?.take(MAX_INPUT_BYTES + 1).read_to_end(&mut content)?;
-    if read as u64 > MAX_INPUT_BYTES {
+    let content = read_bounded(path, MAX_INPUT_BYTES)?;
+    if content.len() as u64 > MAX_INPUT_BYTES {
         let limit = format!("larger than {} MiB", MAX_INPUT_BYTES >> 20);
         return Err(std::io::Error::new(std::io::ErrorKind::FileTooLarge, limit));
     }

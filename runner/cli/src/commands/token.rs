@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use penstock_types::spec::Name;
-use penstock_types::text::{MAX_SHOWN_KEY, printable};
+use penstock_types::text::shown;
 use penstock_web::TokenFile;
 use serde::Deserialize;
 use ureq::http::Method;
@@ -15,7 +15,7 @@ use crate::client::Client;
 use crate::commands::serve::data_dir;
 use crate::input::bad;
 use crate::report::table;
-use crate::stores::config_at;
+use crate::stores;
 use crate::text::say;
 
 /// Maximum value of `--expires`, about 100 years.
@@ -26,7 +26,6 @@ struct SignInCode {
     code: String,
 }
 
-/// Prints a link that signs a browser in.
 pub(crate) fn link(args: &ServerArgs) -> Result<()> {
     let client = Client::new(args)?;
     let SignInCode { code } = client.ask(Method::POST, "/session/code", None, &[])?;
@@ -39,7 +38,6 @@ pub(crate) fn address(code: &str) -> String {
     format!("/#sign-in={code}")
 }
 
-/// Creates a token and prints it.
 pub(crate) fn add(args: &TokenAddArgs) -> Result<()> {
     if args.expires.is_some_and(|time| time > LONGEST) {
         return Err(bad("`--expires` must be at most 100 years"));
@@ -50,16 +48,14 @@ pub(crate) fn add(args: &TokenAddArgs) -> Result<()> {
     Ok(say(&TokenFile::change(&folder(&args.data)?, add)?)?)
 }
 
-/// Removes a token from the token file of a data directory.
 pub(crate) fn remove(args: &TokenRemoveArgs) -> Result<()> {
     if TokenFile::change(&folder(&args.data)?, |file| Ok(file.remove(&args.name)))? {
         return Ok(());
     }
-    let name = printable(&args.name, MAX_SHOWN_KEY);
+    let name = shown(&args.name);
     Err(bad(format!("no token is named `{name}`; list tokens with `penstock token list`")))
 }
 
-/// Lists the named tokens.
 pub(crate) fn list(args: &DataArgs) -> Result<()> {
     let file = TokenFile::read(&folder(args)?)?;
     if file.tokens.is_empty() {
@@ -79,5 +75,5 @@ pub(crate) fn list(args: &DataArgs) -> Result<()> {
 }
 
 fn folder(args: &DataArgs) -> Result<PathBuf> {
-    data_dir(args.data_dir.as_deref(), &config_at(args.config.as_deref())?)
+    data_dir(args.data_dir.as_deref(), &stores::config(args.config.as_deref())?)
 }

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -12,7 +11,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 
 use crate::client::checked;
-use crate::input::{bad, unreadable};
+use crate::input::{bad, read_bounded, unreadable};
 
 /// Maximum size of docker's configuration, in bytes.
 const MAX_FILE: u64 = 1 << 20;
@@ -64,14 +63,13 @@ fn in_docker_config(host: &str) -> Result<Option<Credentials>> {
     let folder = env::var_os("DOCKER_CONFIG").filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let folder = folder.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".docker")));
     let Some(path) = folder.map(|folder| folder.join("config.json")) else { return Ok(None) };
-    let mut bytes = Vec::new();
-    match File::open(&path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes)) {
-        Ok(_) => {}
+    let bytes = match read_bounded(&path, MAX_FILE) {
+        Ok(bytes) => bytes,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(None);
         }
         Err(error) => return Err(unreadable(&path, &error)),
-    }
+    };
     // The cause is left out: it may repeat a credential.
     let config = serde_json::from_slice(&bytes)
         .map_err(|_| bad(format!("`{}` is not docker's configuration", path.display())))?;
