@@ -26,12 +26,6 @@ const LISTEN: &str = "127.0.0.1:7700";
 /// Memory of the server besides runs, documents and answers, in MiB.
 const OWN_MIB: u64 = 64;
 
-/// Token of the operator, and the path of its file if it was read from a file.
-struct GivenToken {
-    token: OperatorToken,
-    file: Option<PathBuf>,
-}
-
 /// Folders and files that the start message of the server lists.
 struct Place<'a> {
     data_dir: &'a Path,
@@ -44,10 +38,11 @@ struct Place<'a> {
 pub(crate) async fn serve(args: &ServeArgs) -> Result<()> {
     let config = stores::config(args.stores.config.as_deref())?;
     let data_dir = data_dir(args.data_dir.as_deref(), &config)?;
-    let given = if args.no_token { None } else { token(args, &config)? };
+    let (token, mut token_file) = if args.no_token { (None, None) } else { token(args, &config)? };
+    let creates_token = token.is_none() && !args.no_token;
     let mut settings = ServeSettings {
         listen: listen(args, &config)?,
-        token: given.as_ref().map(|given| given.token.clone()),
+        token,
         tokens_file: Some(TokenFile::path(&data_dir)),
         tls: tls(args, &config),
         hosts: config.hosts.iter().map(|host| host.as_str().to_owned()).chain(args.hosts.clone()).collect(),
@@ -71,16 +66,12 @@ pub(crate) async fn serve(args: &ServeArgs) -> Result<()> {
     };
     let handle = tokio::runtime::Handle::current();
     let runs = tokio::task::block_in_place(|| Runs::open(&handle, runs_settings))?;
-    let made = given.is_none() && !args.no_token;
-    let token_file = match given {
-        Some(given) => given.file,
-        None => made.then(|| OperatorToken::file_in(&data_dir)),
-    };
-    if made {
+    if creates_token {
         // The directory is locked, so no other server creates a token at the same time.
         settings.token = Some(OperatorToken::kept_in(&data_dir)?);
+        token_file = Some(OperatorToken::file_in(&data_dir));
     }
-    let place = Place { data_dir: &data_dir, token_file: token_file.as_deref(), prints_link: made };
+    let place = Place { data_dir: &data_dir, token_file: token_file.as_deref(), prints_link: creates_token };
     let served = serve_runs(args, &config, settings, &runs, place, end.as_mut()).await;
     let ended = runs.shutdown().await;
     if !ended.unfinished.is_empty() {
@@ -184,8 +175,8 @@ fn listen(args: &ServeArgs, config: &Config) -> Result<SocketAddr> {
 }
 
 /// Reads the token from the first of these that is set: a file named on the command line or in the environment, the environment
-/// itself, or the file of the configuration.
-fn token(args: &ServeArgs, config: &Config) -> Result<Option<GivenToken>> {
+/// itself, or the file of the configuration. Returns also the path of the file that it was read from.
+fn token(args: &ServeArgs, config: &Config) -> Result<(Option<OperatorToken>, Option<PathBuf>)> {
     let named = args.token_file.as_deref().filter(|file| !file.as_os_str().is_empty());
     let configured = config.token_file.as_ref().map(|file| file.as_path());
     let written = env::var("PENSTOCK_TOKEN").ok().filter(|token| !token.is_empty());
@@ -195,10 +186,10 @@ fn token(args: &ServeArgs, config: &Config) -> Result<Option<GivenToken>> {
             (fs::read_to_string(file).map_err(unreadable)?, Some(file.to_owned()))
         }
         (None, Some(written), _) => (written, None),
-        (None, None, None) => return Ok(None),
+        (None, None, None) => return Ok((None, None)),
     };
     let token = OperatorToken::new(&token).map_err(|error| bad(error.to_string()))?;
-    Ok(Some(GivenToken { token, file }))
+    Ok((Some(token), file))
 }
 
 /// Data directory from the command line, else from the configuration, else the default directory.
