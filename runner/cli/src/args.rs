@@ -10,7 +10,6 @@ use clap::builder::{OsStringValueParser, StyledStr, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
 use penstock_pipeline::predict::MOST_CORES;
-use penstock_types::manifest::Mode;
 use penstock_types::spec::{DeadlineMs, MemoryMib, OutputMib};
 
 pub(crate) use self::bench::{BenchCommand, BenchCompareArgs, BenchStorageArgs};
@@ -446,16 +445,6 @@ pub(crate) enum NewMode {
     Batch,
     /// One sample per call, in a single instance, which may hold samples back.
     Stateful,
-}
-
-impl From<NewMode> for Mode {
-    fn from(mode: NewMode) -> Self {
-        match mode {
-            NewMode::Sample => Self::Sample,
-            NewMode::Batch => Self::Batch,
-            NewMode::Stateful => Self::Stateful,
-        }
-    }
 }
 
 #[derive(Debug, clap::Args)]

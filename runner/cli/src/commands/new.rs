@@ -9,7 +9,6 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::Result;
-use penstock_types::manifest::Mode;
 
 use crate::args::{NewArgs, NewLanguage, NewMode};
 use crate::input::bad;
@@ -51,6 +50,7 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 
 fn next_steps(args: &NewArgs) -> String {
     let name = &args.name;
+    let (mode, ..) = files::about(args.mode);
     let test = match args.lang {
         NewLanguage::Rust => "cargo test",
         NewLanguage::Python => "python3 test_stage.py",
@@ -66,9 +66,5 @@ fn next_steps(args: &NewArgs) -> String {
         &format!("penstock run pipeline.json --store samples=samples --module {name}={name}.wasm"),
     ];
     let steps: Vec<_> = steps.into_iter().filter(|step| !step.is_empty()).collect();
-    format!(
-        "created `{name}`, a stage of mode {}; next steps:\n  {}",
-        Mode::from(args.mode).name(),
-        steps.join("\n  ")
-    )
+    format!("created `{name}`, a stage of mode {mode}; next steps:\n  {}", steps.join("\n  "))
 }

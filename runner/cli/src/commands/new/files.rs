@@ -62,7 +62,7 @@ pub(super) fn of(args: &NewArgs) -> Vec<(String, String)> {
 }
 
 /// Name of a mode, its description, and params of the stage for it.
-fn about(mode: NewMode) -> (&'static str, &'static str, &'static str) {
+pub(super) fn about(mode: NewMode) -> (&'static str, &'static str, &'static str) {
     match mode {
         NewMode::Sample => (
             "sample",
