@@ -3,7 +3,7 @@
 use penstock_bench::BenchReport;
 use penstock_bench::report::{ActionReport, CallsReport, LoadReport, Spread};
 
-use crate::report::table;
+use crate::report::{columns, table};
 use crate::text::{count, duration, paragraphs, percent};
 
 pub(super) fn report(report: &BenchReport) -> String {
@@ -48,44 +48,35 @@ fn objects(report: &BenchReport) -> String {
 }
 
 fn grid(cells: &[LoadReport]) -> String {
-    let header =
-        ["load", "items/s", "MB/s", "in flight", "of", "getitem p50", "p99", "busy", "ceiling", "ledger"];
-    let rows = cells.iter().map(|cell| {
-        let getitem = cell.levels.getitem;
-        vec![
-            cell.label(),
-            format!("{:.1}", cell.items_per_s),
-            format!("{:.1}", cell.mb_per_s),
-            format!("{:.1}", cell.little.in_flight),
-            cell.permits.to_string(),
-            duration(getitem.map(|time| time.median_s)),
-            duration(getitem.map(|time| time.p99_s)),
-            percent(Some(cell.busy)),
-            percent(cell.ceiling.map(|ceiling| ceiling.reached)),
-            if cell.books.balanced { "balances".to_owned() } else { "VOID".to_owned() },
-        ]
-    });
-    table(&header, rows)
+    columns(
+        cells,
+        &[
+            ("load", &|cell| cell.label()),
+            ("items/s", &|cell| format!("{:.1}", cell.items_per_s)),
+            ("MB/s", &|cell| format!("{:.1}", cell.mb_per_s)),
+            ("in flight", &|cell| format!("{:.1}", cell.little.in_flight)),
+            ("of", &|cell| cell.permits.to_string()),
+            ("getitem p50", &|cell| duration(cell.levels.getitem.map(|time| time.median_s))),
+            ("p99", &|cell| duration(cell.levels.getitem.map(|time| time.p99_s))),
+            ("busy", &|cell| percent(Some(cell.busy))),
+            ("ceiling", &|cell| percent(cell.ceiling.map(|ceiling| ceiling.reached))),
+            ("ledger", &|cell| if cell.books.balanced { "balances" } else { "VOID" }.to_owned()),
+        ],
+    )
 }
 
-/// Creates a table of the times of each load at each level.
 fn levels(cells: &[LoadReport]) -> String {
+    type Level = (&'static str, fn(&LoadReport) -> Option<Spread>);
     let header = ["level", "load", "n", "mean", "median", "min", "max", "p90", "p99", "p99.9"];
-    let of = |cell: &LoadReport| {
-        let levels = &cell.levels;
-        [
-            ("getitem", levels.getitem),
-            ("fetch", levels.fetch),
-            ("worker_loop", levels.worker_loop),
-            ("load_all", levels.load_all),
-            ("benchmark", levels.benchmark),
-        ]
-    };
-    let rows = (0..5).flat_map(|level| {
-        cells.iter().filter_map(move |cell| {
-            let (name, spread) = of(cell)[level];
-            Some(row(vec![name.to_owned(), cell.label()], &spread?))
-        })
+    let levels: [Level; 5] = [
+        ("getitem", |cell| cell.levels.getitem),
+        ("fetch", |cell| cell.levels.fetch),
+        ("worker_loop", |cell| cell.levels.worker_loop),
+        ("load_all", |cell| cell.levels.load_all),
+        ("benchmark", |cell| cell.levels.benchmark),
+    ];
+    let rows = levels.into_iter().flat_map(|(name, of)| {
+        cells.iter().filter_map(move |cell| Some(row(vec![name.to_owned(), cell.label()], &of(cell)?)))
     });
     table(&header, rows)
 }
@@ -133,42 +124,41 @@ fn calls(calls: &CallsReport) -> String {
 
 fn accelerators(report: &BenchReport) -> String {
     let Some(found) = &report.accelerators else { return String::new() };
-    let header = ["accelerators", "utilisation", "samples/s", "steps"];
-    let trials = found.trials.iter().map(|trial| {
-        vec![
-            trial.accelerators.to_string(),
-            percent(Some(trial.utilisation)),
-            format!("{:.1}", trial.samples_per_s),
-            count(trial.steps),
-        ]
-    });
-    let needs = found.presets.iter().map(|preset| {
-        vec![
-            preset.name.clone(),
-            format!("{:.1} kB", preset.sample_bytes as f64 / 1e3),
-            format!("{:.1}", preset.needs_mb_per_s),
-            format!("{:.2}", preset.supported_by_bytes),
-        ]
-    });
-    let presets = table(&["workload, by bytes alone", "sample", "needs MB/s", "fed"], needs);
-    format!("{}\n\n{presets}", table(&header, trials))
+    let trials = columns(
+        &found.trials,
+        &[
+            ("accelerators", &|trial| trial.accelerators.to_string()),
+            ("utilisation", &|trial| percent(Some(trial.utilisation))),
+            ("samples/s", &|trial| format!("{:.1}", trial.samples_per_s)),
+            ("steps", &|trial| count(trial.steps)),
+        ],
+    );
+    let presets = columns(
+        &found.presets,
+        &[
+            ("workload, by bytes alone", &|preset| preset.name.clone()),
+            ("sample", &|preset| format!("{:.1} kB", preset.sample_bytes as f64 / 1e3)),
+            ("needs MB/s", &|preset| format!("{:.1}", preset.needs_mb_per_s)),
+            ("fed", &|preset| format!("{:.2}", preset.supported_by_bytes)),
+        ],
+    );
+    format!("{trials}\n\n{presets}")
 }
 
 fn without(report: &BenchReport) -> String {
     if report.counterfactuals.is_empty() {
         return String::new();
     }
-    let header = ["without", "instead", "items/s", "gain", "costs in a pass"];
-    let rows = report.counterfactuals.iter().map(|one| {
-        vec![
-            one.without.clone(),
-            one.instead.clone(),
-            format!("{:.1}", one.items_per_s),
-            format!("{:+.1} %", one.gain * 100.0),
-            duration(Some(one.costs_s.max(0.0))),
-        ]
-    });
-    table(&header, rows)
+    columns(
+        &report.counterfactuals,
+        &[
+            ("without", &|one| one.without.clone()),
+            ("instead", &|one| one.instead.clone()),
+            ("items/s", &|one| format!("{:.1}", one.items_per_s)),
+            ("gain", &|one| format!("{:+.1} %", one.gain * 100.0)),
+            ("costs in a pass", &|one| duration(Some(one.costs_s.max(0.0)))),
+        ],
+    )
 }
 
 fn failures(report: &BenchReport) -> String {
