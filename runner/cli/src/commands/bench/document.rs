@@ -60,17 +60,14 @@ impl Document {
             let place = Pointer::ROOT.key("stages").index(position).key(kind);
             faults(&self.origin, &[SpecFault::new(place, message)])
         };
-        for stage in &prepared.plan.stages {
-            if stage.kind.rules().is_stateful() {
-                let message = "a stateful module needs all samples in order, and each worker of a benchmark reads only some of them";
-                return Err(refused(stage, "wasm", message));
-            }
+        let stages = &prepared.plan.stages;
+        if let Some(stage) = stages.iter().find(|stage| stage.kind.rules().is_stateful()) {
+            let message = "a stateful module needs all samples in order, and each worker of a benchmark reads only some of them";
+            return Err(refused(stage, "wasm", message));
         }
-        for stage in &prepared.plan.stages {
-            if matches!(stage.kind, StageKind::Route(_)) {
-                let message = "the workers of a benchmark run all stages on each sample, and a route runs those of one path only";
-                return Err(refused(stage, "route", message));
-            }
+        if let Some(stage) = stages.iter().find(|stage| matches!(stage.kind, StageKind::Route(_))) {
+            let message = "the workers of a benchmark run all stages on each sample, and a route runs those of one path only";
+            return Err(refused(stage, "route", message));
         }
         Ok(prepared)
     }
@@ -120,20 +117,16 @@ fn change(value: &mut Value, args: &BenchStorageArgs) -> Result<()> {
     {
         kind.insert("limit".to_owned(), json!(limit));
     }
-    let numbers = [
-        ("in_flight", args.in_flight),
-        ("batch_size", args.batch_size),
-        ("prefetch", args.prefetch),
-        ("repeats", args.repeats),
+    let load = [
+        ("in_flight", json!(args.in_flight)),
+        ("batch_size", json!(args.batch_size)),
+        ("prefetch", json!(args.prefetch)),
+        ("repeats", json!(args.repeats)),
+        ("modes", json!(args.modes)),
+        ("workers", json!(args.workers)),
     ];
-    let mut load: Vec<(&str, Value)> =
-        numbers.into_iter().filter_map(|(field, given)| Some((field, json!(given?)))).collect();
-    if !args.modes.is_empty() {
-        load.push(("modes", json!(args.modes)));
-    }
-    if !args.workers.is_empty() {
-        load.push(("workers", json!(args.workers)));
-    }
+    let is_given = |to: &Value| !to.is_null() && to.as_array().is_none_or(|words| !words.is_empty());
+    let load: Vec<_> = load.into_iter().filter(|(_, to)| is_given(to)).collect();
     if load.is_empty() {
         return Ok(());
     }
@@ -158,7 +151,6 @@ fn kind_of(source: &mut Value) -> Option<&mut Map<String, Value>> {
     source.as_object_mut()?.values_mut().next()?.as_object_mut()
 }
 
-/// JSON value of the flag `--accelerator`.
 fn accelerator(given: &str) -> Result<Value> {
     if preset(given).is_some() {
         return Ok(json!({ "preset": given }));
