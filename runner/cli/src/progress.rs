@@ -37,7 +37,6 @@ impl Progress {
         }
     }
 
-    /// Displays the current state of the run.
     pub(crate) fn show(&mut self, snapshot: &RunSnapshot) {
         let delivered = snapshot.ledger.total.delivered;
         self.measure(snapshot.elapsed_s, delivered);
@@ -128,6 +127,6 @@ pub(crate) fn spinner() -> ProgressBar {
     bar
 }
 
-fn style(template: &str) -> ProgressStyle {
+pub(crate) fn style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_spinner())
 }

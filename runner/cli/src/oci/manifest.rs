@@ -39,7 +39,6 @@ pub(crate) struct Blob {
 }
 
 impl Manifest {
-    /// Manifest of an image with this config and this module.
     pub(crate) fn new(config: &[u8], module: &[u8]) -> Self {
         Self {
             schema_version: 2,

@@ -314,7 +314,6 @@ impl<'a> Repository<'a> {
         )
     }
 
-    /// Error for a response with an unexpected status.
     fn refusal(&self, ask: &Ask<'_>, mut answer: Response<Body>) -> anyhow::Error {
         let status = answer.status().as_u16();
         let bytes = answer.body_mut().with_config().limit(MAX_TEXT).read_to_vec().unwrap_or_default();

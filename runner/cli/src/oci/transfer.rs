@@ -3,8 +3,9 @@
 use std::io::{self, Read};
 use std::time::Duration;
 
-use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
+use indicatif::{HumanBytes, ProgressBar};
 
+use crate::progress::style;
 use crate::text::warn;
 
 /// Time between two lines if standard error is not a terminal.
@@ -27,9 +28,8 @@ pub(crate) struct Transfer<R> {
 
 impl<R> Transfer<R> {
     pub(crate) fn new(inner: R, label: &'static str, total: u64) -> Self {
-        let bar = ProgressBar::new(total).with_message(label);
-        let style = ProgressStyle::with_template("{msg} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        let style = style("{msg} {bar:30} {bytes} of {total_bytes}, {bytes_per_sec}");
+        let bar = ProgressBar::new(total).with_message(label).with_style(style);
         Self { inner, label, total, bar, next_line: LINE_EVERY }
     }
 }
