@@ -11,7 +11,7 @@ use penstock_types::left_out::LeftOut;
 use penstock_types::policy::StageKindName;
 use penstock_types::run::{FailureGroup, LabelsRecord, QueueRecord, RunSnapshot, RunState, StageRecord};
 use penstock_types::stats::SlotShares;
-use penstock_types::text::{MAX_SHOWN_KEY, printable};
+use penstock_types::text::shown;
 use penstock_types::verdict::{VerdictKind, VerdictSpan};
 
 use crate::text::{bracketed, count, dash, duration, paragraphs, percent, rate, warn};
@@ -20,9 +20,13 @@ use crate::{COMPLETED, FAILED, STOPPED};
 /// Maximum number of fields in a list of a source's fields.
 const MOST_FIELDS: usize = 20;
 
-/// Full text report of a run that has ended.
 pub(crate) fn report(snapshot: &RunSnapshot) -> String {
-    let tables = [
+    let data = snapshot.fields.as_ref().map_or_else(String::new, |fields| {
+        // The first node of a run is its source.
+        let source = snapshot.ledger.stages.first().map_or("", |book| book.id.as_str());
+        fields_line(source, fields)
+    });
+    paragraphs([
         snapshot.verdict.as_ref().map_or_else(String::new, ToString::to_string),
         moves(&snapshot.verdicts),
         headline(snapshot),
@@ -30,13 +34,6 @@ pub(crate) fn report(snapshot: &RunSnapshot) -> String {
         queues(&snapshot.queues),
         ledger(snapshot),
         sources(&snapshot.ledger),
-    ];
-    let data = snapshot.fields.as_ref().map_or_else(String::new, |fields| {
-        // The first node of a run is its source.
-        let source = snapshot.ledger.stages.first().map_or("", |book| book.id.as_str());
-        fields_line(source, fields)
-    });
-    let rest = [
         failures(snapshot),
         warnings(snapshot),
         files(snapshot),
@@ -44,8 +41,7 @@ pub(crate) fn report(snapshot: &RunSnapshot) -> String {
         labels(snapshot),
         counters(snapshot),
         lines(snapshot),
-    ];
-    paragraphs(tables.into_iter().chain(rest))
+    ])
 }
 
 /// Losses that a run without a report states, too: failed samples and warnings.
@@ -58,16 +54,14 @@ fn warnings(snapshot: &RunSnapshot) -> String {
     warning_lines(&snapshot.warnings).collect::<Vec<_>>().join("\n")
 }
 
-/// Formats one line for each warning.
 pub(crate) fn warning_lines(warnings: &[String]) -> impl Iterator<Item = String> {
     warnings.iter().map(|warning| format!("Warning: {warning}"))
 }
 
-/// Lists the fields of a source with their types.
 pub(crate) fn fields_line(source: &str, fields: &DataFields) -> String {
     let named = fields.fields.iter().take(MOST_FIELDS).map(|DataField { name, kind, optional }| {
         let optional = if *optional == Some(true) { " (optional)" } else { "" };
-        format!("{} {kind}{optional}", printable(name, MAX_SHOWN_KEY))
+        format!("{} {kind}{optional}", shown(name))
     });
     let mut named: Vec<String> = named.collect();
     match fields.fields.len().checked_sub(MOST_FIELDS) {
@@ -83,7 +77,6 @@ pub(crate) fn fields_line(source: &str, fields: &DataFields) -> String {
     format!("[{source}] fields: {named}{learnt}")
 }
 
-/// Formats a line for each source that has left out something.
 pub(crate) fn left_out_lines(left_out: &BTreeMap<String, Vec<LeftOut>>) -> impl Iterator<Item = String> {
     left_out.iter().map(|(source, left_out)| {
         let reasons: Vec<String> = left_out.iter().map(LeftOut::in_words).collect();
@@ -243,7 +236,6 @@ fn failures(snapshot: &RunSnapshot) -> String {
     lines.join("\n")
 }
 
-/// Formats one line for each kind of failure.
 pub(crate) fn failure_lines(groups: &[FailureGroup]) -> impl Iterator<Item = String> {
     groups.iter().map(|group| {
         let more = if group.count > group.first_keys.len() as u64 { ", ..." } else { "" };
@@ -267,27 +259,21 @@ fn files(snapshot: &RunSnapshot) -> String {
 /// Formats the classes of each source, and the keys and labels without a match.
 fn labels(snapshot: &RunSnapshot) -> String {
     const MOST_CLASSES: usize = 10;
+    let listed = |names: &[String], has_more: bool| {
+        let more = if has_more { ", ..." } else { "" };
+        let names: Vec<String> = names.iter().map(|name| name.escape_debug().to_string()).collect();
+        format!("{}{more}", names.join(", "))
+    };
     let line = |(source, labels): (&String, &LabelsRecord)| {
         let mut facts = Vec::new();
         if labels.class_count > 0 {
-            let more = if labels.class_count > MOST_CLASSES as u64 { ", ..." } else { "" };
-            let names: Vec<String> = labels
-                .classes
-                .iter()
-                .take(MOST_CLASSES)
-                .map(|name| name.escape_debug().to_string())
-                .collect();
-            facts.push(format!("{} classes: {}{more}", count(labels.class_count), names.join(", ")));
+            let first = &labels.classes[..labels.classes.len().min(MOST_CLASSES)];
+            let names = listed(first, labels.class_count > MOST_CLASSES as u64);
+            facts.push(format!("{} classes: {names}", count(labels.class_count)));
         }
         if labels.unused > 0 {
-            let keys: Vec<String> =
-                labels.unused_keys.iter().map(|key| key.escape_debug().to_string()).collect();
-            let more = if labels.unused > keys.len() as u64 { ", ..." } else { "" };
-            facts.push(format!(
-                "{} labels of keys that are not listed ({}{more})",
-                count(labels.unused),
-                keys.join(", ")
-            ));
+            let keys = listed(&labels.unused_keys, labels.unused > labels.unused_keys.len() as u64);
+            facts.push(format!("{} labels of keys that are not listed ({keys})", count(labels.unused)));
         }
         (!facts.is_empty()).then(|| format!("[{source}] {}", facts.join("; ")))
     };
