@@ -5,7 +5,7 @@ use penstock_pipeline::trial::{
     TrialReport,
 };
 use penstock_types::run::FailureClass;
-use penstock_types::text::{MAX_SHOWN_KEY, printable};
+use penstock_types::text::{printable, shown};
 
 use crate::report::table;
 use crate::text::{count, duration, paragraphs};
@@ -52,7 +52,7 @@ fn rows(report: &TrialReport) -> String {
 fn call_rows(call: &CallTrial) -> Vec<Vec<String>> {
     let figures = [duration(Some(call.cpu_s)), duration(Some(call.wall_s)), bytes(call.memory_bytes)];
     let row = |(number, sample): (usize, &SampleTrial)| {
-        let mut row = vec![key(&sample.key), outcome(sample)];
+        let mut row = vec![shown(&sample.key), outcome(sample)];
         row.extend(figures.iter().map(|figure| if number == 0 { figure.clone() } else { "\"".to_owned() }));
         row.extend([bytes(sample.bytes_in), bytes(sample.bytes_out)]);
         row
@@ -92,14 +92,14 @@ fn sample(sample: &SampleTrial) -> Option<String> {
     for made in sample.made.iter().take(SHOWN_MADE) {
         let is_itself = made.key == sample.key && sample.made.len() == 1;
         if !is_itself {
-            lines.push(format!("  -> {}", key(&made.key)));
+            lines.push(format!("  -> {}", shown(&made.key)));
         }
         lines.extend(made_lines(made, if is_itself { "  " } else { "     " }));
     }
     if sample.made.len() > SHOWN_MADE {
         lines.push(format!("  and {} more", count((sample.made.len() - SHOWN_MADE) as u64)));
     }
-    (!lines.is_empty()).then(|| format!("{}\n{}", key(&sample.key), lines.join("\n")))
+    (!lines.is_empty()).then(|| format!("{}\n{}", shown(&sample.key), lines.join("\n")))
 }
 
 fn made_lines(made: &MadeSample, indent: &str) -> Vec<String> {
@@ -189,7 +189,7 @@ fn differences(report: &TrialReport) -> String {
             DifferenceCause::Chance => "differs between new instances",
         };
         let [fresh, other] = [&difference.fresh, &difference.other].map(|gave| printable(gave, 60));
-        format!("  {}: {} {why}: {fresh}, then {other}", key(&difference.key), difference.what)
+        format!("  {}: {} {why}: {fresh}, then {other}", shown(&difference.key), difference.what)
     };
     let lines: Vec<String> = differences.iter().take(SHOWN_LINES).map(line).collect();
     format!(
@@ -225,15 +225,11 @@ fn sums(report: &TrialReport) -> String {
     )
 }
 
-fn key(key: &str) -> String {
-    printable(key, MAX_SHOWN_KEY)
-}
-
-fn more(all: usize, shown: usize) -> String {
-    if all <= shown {
+fn more(all: usize, most: usize) -> String {
+    if all <= most {
         String::new()
     } else {
-        format!("\nand {} more; `--json` prints all of them", count((all - shown) as u64))
+        format!("\nand {} more; `--json` prints all of them", count((all - most) as u64))
     }
 }
 
