@@ -3,7 +3,6 @@ use std::sync::OnceLock;
 use penstock_types::config::CompileBounds;
 use penstock_wasm::{CompileLimits, Compiler, CompilerProcess};
 
-/// Name of the hidden subcommand.
 const NAME: &str = "compile-module";
 /// Path of the running program, even if its file has been replaced or removed since: another build would compile code that this
 /// program does not accept.
@@ -14,15 +13,11 @@ static PROCESS: OnceLock<CompilerProcess> = OnceLock::new();
 
 /// Sets `other`, or this program, as the compiler of modules.
 pub(crate) fn start_with(other: Option<CompilerProcess>) {
-    PROCESS.get_or_init(|| other.unwrap_or_else(this_program));
+    PROCESS.get_or_init(|| other.unwrap_or_else(|| CompilerProcess::new(THIS_PROGRAM, [NAME])));
 }
 
 /// Compiler that runs in a child process within these bounds.
 pub(crate) fn compiler(bounds: &CompileBounds) -> Compiler {
-    let process = PROCESS.get_or_init(this_program).clone();
+    let process = PROCESS.get().expect("`start_with` was called first").clone();
     Compiler::Child(CompilerProcess { limits: CompileLimits::from(bounds), ..process })
-}
-
-fn this_program() -> CompilerProcess {
-    CompilerProcess::new(THIS_PROGRAM, [NAME])
 }
