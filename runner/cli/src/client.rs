@@ -147,7 +147,6 @@ pub(crate) fn checked(token: &str) -> Result<Option<String>> {
     Ok(Some(token.to_owned()).filter(|token| !token.is_empty()))
 }
 
-/// Error for a response that is not a success.
 fn refusal(status: u16, bytes: &[u8]) -> anyhow::Error {
     let Ok(problem) = serde_json::from_slice::<Problem>(bytes) else {
         return anyhow!("the server returned status {status} without a Penstock error");

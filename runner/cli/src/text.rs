@@ -21,7 +21,6 @@ pub(crate) fn say_as<T: Serialize + ?Sized>(
     Ok(say(&text)?)
 }
 
-/// Writes a value on standard output, as JSON.
 pub(crate) fn say_json(value: &impl Serialize) -> anyhow::Result<()> {
     say_as(true, value, |_| String::new())
 }

@@ -19,7 +19,6 @@ struct Checked {
     source: TriedSource,
 }
 
-/// Checks a document with its stores and modules, without running it.
 pub(crate) fn check(runtime: &Runtime, args: &CheckArgs) -> Result<()> {
     let (document, prepared) = Document::prepared(&args.pipeline, runtime, Outlets::ALL)?;
     let mut found = if args.init { runtime.block_on(prepared.try_init()) } else { Vec::new() };

@@ -12,7 +12,6 @@ use crate::input::bad;
 use crate::report::table;
 use crate::text::{duration, percent, rate, say_as};
 
-/// Compares two recorded runs, or the ranks of one pipeline.
 pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     let runs: Vec<Recording> = args.runs.iter().map(|folder| recording(folder)).collect::<Result<_>>()?;
     if let Some(ranks) = compare_ranks(&runs) {
@@ -27,7 +26,6 @@ pub(crate) fn compare(args: &CompareArgs) -> Result<()> {
     say_as(args.json, &compare_two(one, other), in_words)
 }
 
-/// Reads the folder of a recorded run.
 pub(crate) fn recording(folder: &Path) -> Result<Recording> {
     Recording::read(folder).map_err(|error| match error {
         RecordingError::None { .. } => bad(error.to_string()),

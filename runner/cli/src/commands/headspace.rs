@@ -10,7 +10,6 @@ use crate::report::table;
 use crate::text::{duration, percent, rate, say_as, warn};
 use crate::{COMPLETED, STOPPED};
 
-/// Measures how much faster a pipeline could run with faster loading.
 pub(crate) fn headspace(runtime: &Runtime, args: &HeadspaceArgs) -> Result<u8> {
     let (_, prepared) = Document::prepared(&args.pipeline, runtime, Outlets::ALL)?;
     let interrupts = Interrupts::listen(runtime)?;

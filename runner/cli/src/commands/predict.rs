@@ -22,7 +22,6 @@ struct Printed<'a> {
     proposals: Option<&'a [Proposal]>,
 }
 
-/// Predicts the rate and the waits of a pipeline without running it.
 pub(crate) fn predict(runtime: &Runtime, args: &PredictArgs) -> Result<()> {
     let (document, Prepared { plan, .. }) = Document::prepared(&args.pipeline, runtime, Outlets::ALL)?;
     let cores = cores();
@@ -89,11 +88,8 @@ fn effect(report: &PredictReport) -> String {
     let free = report
         .rate_on_free_cores
         .map(|free| format!("On cores that no other work uses: {} items/s.", rate(Some(free))));
-    [error, gain.or_else(|| report.no_gain.clone()), free]
-        .into_iter()
-        .flatten()
-        .collect::<Vec<_>>()
-        .join("\n")
+    let told = [error, gain.or_else(|| report.no_gain.clone()), free];
+    told.into_iter().flatten().collect::<Vec<_>>().join("\n")
 }
 
 fn proposed(proposals: &[Proposal]) -> String {

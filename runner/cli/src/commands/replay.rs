@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use penstock_pipeline::{
     Ended, Letters, OutputFolder, Prepared, ReplayFault, ReplayReport, StageLetters, StageReplay, Unreadable,
 };
+use penstock_types::amount::plural;
 use penstock_types::run::RunState;
 use tokio::runtime::Runtime;
 
@@ -15,7 +16,6 @@ use crate::report::failure_lines;
 use crate::text::{count, say, say_as, say_json, warn};
 use crate::{COMPLETED, FAILED, STOPPED};
 
-/// Replays the dead letters of a run, stage by stage.
 pub(crate) fn replay(runtime: &Runtime, args: &ReplayArgs) -> Result<u8> {
     let letters = Letters::open(&args.run).map_err(|fault| unusable(&fault))?;
     tell_unreadable(&letters.unreadable);
@@ -122,10 +122,8 @@ fn tell_unreadable(unreadable: &Unreadable) {
     if unreadable.count == 0 {
         return;
     }
-    let mut lines = vec![match unreadable.count {
-        1 => "1 line of the dead letters cannot be replayed:".to_owned(),
-        more => format!("{} lines of the dead letters cannot be replayed:", count(more)),
-    }];
+    let count = plural(unreadable.count, "line");
+    let mut lines = vec![format!("{count} of the dead letters cannot be replayed:")];
     lines.extend(unreadable.first.iter().map(|letter| format!("  line {} {}", letter.line, letter.reason)));
     if unreadable.count > unreadable.first.len() as u64 {
         lines.push("  ...".to_owned());

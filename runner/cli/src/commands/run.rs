@@ -13,7 +13,6 @@ use crate::progress::watch;
 use crate::report::{exit_code, losses, report};
 use crate::text::{count, say_as, warn};
 
-/// Runs a pipeline until it ends, Ctrl-C stops it, or the time of `--for` has passed.
 pub(crate) fn run(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
     let outlets = Outlets { keeps_letters: args.out.is_some(), streams: false, ..Outlets::ALL };
     let (document, mut prepared) = Document::prepared(&args.pipeline, runtime, outlets)?;

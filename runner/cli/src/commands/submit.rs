@@ -17,7 +17,6 @@ use crate::text::{say, say_as, warn};
 /// Interval between two queries of a run's state.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Submits a pipeline document, or lets the server only check it.
 pub(crate) fn submit(args: &SubmitArgs) -> Result<u8> {
     let (_, document) = Document::document(&args.document)?;
     let client = Client::new(&args.server)?;
@@ -42,7 +41,6 @@ pub(crate) fn submit(args: &SubmitArgs) -> Result<u8> {
     follow(&client, id, args)
 }
 
-/// Watches a run until it ends.
 fn follow(client: &Client, id: &str, args: &SubmitArgs) -> Result<u8> {
     let mut progress = Progress::new(args.quiet);
     let mut waiting = None;
@@ -84,7 +82,6 @@ pub(crate) fn stop(args: &StopArgs) -> Result<()> {
     Ok(say(&format!("{} is {}", run.summary.id, run.summary.state.name()))?)
 }
 
-/// Continues a run that has ended, as a new run.
 pub(crate) fn resume(args: &ResumeArgs) -> Result<()> {
     let (client, run) =
         act(&args.server, &args.run, if args.force { "resume?force=true" } else { "resume" })?;

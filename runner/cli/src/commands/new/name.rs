@@ -50,7 +50,6 @@ fn refusal(name: &str) -> Option<String> {
     is_taken.then(|| format!("the name is in use by cargo or the SDK; use e.g. `{name}-stage`"))
 }
 
-/// Proposes a valid name similar to the refused name.
 fn proposal(name: &str) -> Option<String> {
     let letters: String = name
         .chars()
