@@ -150,11 +150,8 @@ class Pipeline:
         self.epoch = whole_number("epoch", epoch, 0)
         self._run: _penstock.Running | None = None
         self._rank: Rank | None = given
-        self._out = out
-        self._uneven = uneven
         self._ends = ends
         self._group = group
-        self._workers = workers
         self._fields: dict[str, Field] | None = None
         #: State from which the next iteration continues, as JSON, and true if it may belong to another pipeline.
         self._state: tuple[str, bool] | None = None
@@ -224,7 +221,7 @@ class Pipeline:
     def _run_through(self, continues: bool = False) -> Generator[Batch, None, int | None]:
         """Iterates over the batches of one run, and returns their number if it has completed."""
         state = self._state
-        run = self._start(out=self._out)
+        run = self._start(out=self._options["out"])
         try:
             if state is not None and run.first_epoch != json.loads(state[0])["first_epoch"]:
                 # Nothing was left to this rank, so the run is one over the next pass. Other ranks may have a rest.
@@ -523,11 +520,11 @@ class Pipeline:
 
     def _share(self) -> Share | None:
         """Share of the source that a run reads."""
-        rank = rank_of_worker(self._found_rank(), self._workers)
+        rank = rank_of_worker(self._found_rank(), self._options["workers"])
         if rank is None:
             return None
-        written = self._loader.shard
-        keeps = self._uneven == "keep" if self._uneven else written is not None and written[2]
+        written, uneven = self._loader.shard, self._options["uneven"]
+        keeps = uneven == "keep" if uneven else written is not None and written[2]
         return *rank, keeps
 
     def __repr__(self) -> str:
@@ -547,7 +544,6 @@ def _finite(batches: int | None) -> int:
 
 
 def _log_warnings(pipeline: str, snapshot: dict[str, Any]) -> None:
-    """Logs the warnings about the data of a run."""
     for warning in snapshot.get("warnings", []):
         _LOGGER.warning("%s: %s", pipeline, warning)
 
