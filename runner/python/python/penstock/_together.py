@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import logging
 import mmap
@@ -211,7 +212,7 @@ class Agreement:
         self._run(self._loop.begin(json.dumps(process)))
         self._before, group.last[loops] = group.last.get(loops), self
         parts = [self._loop.steps(), self._loop.stops(), *([self._loop.relay()] if self._loop.relays else [])]
-        self._threads = [self._start(self._drive, part) for part in parts]
+        self._threads = [self._start(functools.partial(self._run, part)) for part in parts]
         self._watcher = self._start(self._watch)
         _LOOPS.add(self)
 
@@ -296,7 +297,7 @@ class Agreement:
             raise PenstockError(self._told(stop))
         if self._loop.raises and stop.reason == "over":
             self._run(self._loop.report(has_more=False))
-            self._start(self._drive, self._loop.receive_verdict())
+            self._start(functools.partial(self._run, self._loop.receive_verdict()))
             self._wait(lambda: self._loop.more is not None)
             only = _counted(stop.step, "batch")
             match self._loop.more:
@@ -372,11 +373,8 @@ class Agreement:
         finally:
             self._waits_since = None
 
-    def _run(self, requests: Requests) -> Any:
-        """Sends requests from the loop's thread, and returns what they lead to."""
-        return self._send(requests, self._client)
-
-    def _send(self, requests: Requests, client: Client) -> Any:
+    def _run(self, requests: Requests, client: Client | None = None) -> Any:
+        """Sends requests, from the loop's thread unless the connection of another one is given, and returns what they lead to."""
         answer = None
         while True:
             with self._news:
@@ -386,15 +384,15 @@ class Agreement:
                     return end.value
                 finally:
                     self._news.notify_all()
-            answer = client.ask(request)
+            answer = (client or self._client).ask(request)
 
-    def _start(self, work: Callable[..., None], *arguments: Any) -> threading.Thread:
+    def _start(self, work: Callable[[Client], Any]) -> threading.Thread:
         """Starts a thread with a connection of its own to the store. An error in it ends the loop."""
         client = self._group.client(self._prefix)
 
         def run() -> None:
             try:
-                work(client, *arguments)
+                work(client)
                 client.close()
             except PenstockError as error:
                 with self._news:
@@ -404,9 +402,6 @@ class Agreement:
         thread = threading.Thread(target=run, name="penstock-ends", daemon=True)
         thread.start()
         return thread
-
-    def _drive(self, client: Client, part: Requests) -> None:
-        self._send(part, client)
 
     def join(self, *, watcher: bool = False) -> bool:
         """Waits until all ranks know of the end of this loop, after which the process with the store may end; false if that takes too long."""
@@ -428,12 +423,12 @@ class Agreement:
             if self._before is not None and self._loop.complete > 0:
                 if self._before.join():
                     before = self._group.client(self._before._prefix)
-                    self._send(self._before._loop.forget(), before)
+                    self._run(self._before._loop.forget(), before)
                     before.close()
                 self._before = None
             if self._loop.complete > 0 and self._board is not None:
                 self._board.unlink()
-            self._send(self._loop.clear(), client)
+            self._run(self._loop.clear(), client)
             if not any(thread.is_alive() for thread in self._threads):
                 return
             with self._news:
@@ -448,13 +443,13 @@ class Agreement:
             ended = [rank for rank, process in peers.items() if process.machine == here and process.has_ended()]
             if is_stopped:
                 for rank in ended:
-                    self._send(self._loop.end_lost(rank), client)
+                    self._run(self._loop.end_lost(rank), client)
                 continue
-            late = self._send(self._loop.ranks_behind(step), client)
+            late = self._run(self._loop.ranks_behind(step), client)
             if lost := [rank for rank in late if rank in ended]:
-                self._send(self._loop.end_lost(lost[0]), client)
+                self._run(self._loop.end_lost(lost[0]), client)
             elif late and waited > self._timeout_s:
-                self._send(self._loop.end("late", rank=late[0]), client)
+                self._run(self._loop.end("late", rank=late[0]), client)
             elif late and waited > _WARN_S and not has_warned:
                 has_warned = True
                 if absent := [rank for rank in late if rank not in peers]:
