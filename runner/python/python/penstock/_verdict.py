@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from penstock import _penstock
 
-# Names of the figures of queues, stages and the machine in a snapshot, with their names in `metrics`.
-_QUEUE = {
-    "readiness": "readiness",
-    "starved": "starved",
-    "qps": "items_per_s",
-    "ave_put_time_s": "ave_put_time_s",
-    "ave_get_time_s": "ave_get_time_s",
-}
-_TASK = {"tasks_per_s": "tasks_per_s", "ave_time_s": "ave_time_s", "p99_time_s": "p99_time_s", "failed_samples": "failed_samples"}
-_MACHINE = {"process_cores": "process_cores", "busy_cores": "busy_cores", "process_rss_bytes": "process_rss_bytes"}
+# Names of the figures of queues, stages and the machine that are in `metrics`.
+_QUEUE = ("readiness", "starved", "items_per_s", "ave_put_time_s", "ave_get_time_s")
+_TASK = ("tasks_per_s", "ave_time_s", "p99_time_s", "failed_samples")
+_MACHINE = ("process_cores", "busy_cores", "process_rss_bytes")
 
 
 @dataclass(frozen=True)
@@ -109,14 +103,15 @@ def metrics(loader: Any) -> dict[str, float]:
     stats = getattr(loader, "pipeline", loader).stats()
     found = {name: stats[name] for name in ("elapsed_s", "samples_per_s", "consumer_waited")}
 
-    def add(part: str, figures: Mapping[str, Any] | None, names: Mapping[str, str] | None = None) -> None:
+    def add(part: str, figures: Mapping[str, Any] | None, names: Container[str] | None = None) -> None:
         for name, value in (figures or {}).items():
             if names is None or name in names:
-                found[f"{part}/{name if names is None else names[name]}"] = value
+                found[f"{part}/{name}"] = value
 
     add("samples", stats["ledger"]["total"])
     for queue in stats["queues"]:
-        add(f"queue/{queue['id'].removesuffix('_queue')}", queue, _QUEUE)
+        figures = {"items_per_s" if name == "qps" else name: value for name, value in queue.items()}
+        add(f"queue/{queue['id'].removesuffix('_queue')}", figures, _QUEUE)
     for stage in stats["stages"]:
         add(f"stage/{stage['id']}", stage["task"], _TASK)
         add(f"stage/{stage['id']}", stage["task"]["shares"])
