@@ -165,24 +165,21 @@ class Stream:
 
     def __next__(self) -> Batch:
         with self._lock:
-            return self._next()
-
-    def _next(self) -> Batch:
-        client = self._client
-        if client is None:
-            raise StreamError("the stream was closed")
-        try:
-            taken = client.next()
-        except StreamError as error:
-            if client.is_closed:
-                self._closed(error)
-            raise
-        if taken is None:
-            if not client.is_whole:
-                self._end_early()
-            raise StopIteration
-        self.number, self.redelivered, batch = taken
-        return batch
+            client = self._client
+            if client is None:
+                raise StreamError("the stream was closed")
+            try:
+                taken = client.next()
+            except StreamError as error:
+                if client.is_closed:
+                    self._closed(error)
+                raise
+            if taken is None:
+                if not client.is_whole:
+                    self._end_early()
+                raise StopIteration
+            self.number, self.redelivered, batch = taken
+            return batch
 
     def _closed(self, error: StreamError) -> None:
         """Raises the failure of the run, or ends the iteration if the run did not fail: a slow loop may lose the connection before the
