@@ -55,26 +55,23 @@ def headspace(pipeline: Pipeline, step: Callable[[Batch], Any], *, seconds: floa
     if pipeline.max_held <= _AT_WORK:
         raise PenstockError(f"`max_held` is {pipeline.max_held}; measuring the loop alone needs a `max_held` of {_AT_WORK + 1} or more")
     for _ in range(_ATTEMPTS):
-        found, contradiction = _penstock.headspace_of(*_measured(pipeline, step, seconds))
+        kept: list[Batch] = []
+        epoch = pipeline.epoch
+        try:
+            real, snapshot = _real(pipeline, step, seconds, kept)
+            loader = _loader(pipeline, seconds)
+        finally:
+            pipeline.epoch = epoch
+        consumer = _rate(step, cycle(kept), seconds)
+        found, contradiction = _penstock.headspace_of(real, loader, consumer, snapshot)
         if contradiction is None:
             told = json.loads(found)
             return Headspace(**{name: told[name] for name in Headspace.__dataclass_fields__})
     raise PenstockError(f"{contradiction}; measure for more `seconds`")
 
 
-def _measured(pipeline: Pipeline, step: Callable[[Batch], Any], seconds: float) -> tuple[float, float, float, str]:
-    """Rates of loader and loop together, of the loader alone and of the loop alone, and the snapshot of the run with both."""
-    kept: list[Batch] = []
-    epoch = pipeline.epoch
-    try:
-        real, snapshot = _real(pipeline, step, seconds, kept)
-        loader = _loader(pipeline, seconds)
-    finally:
-        pipeline.epoch = epoch
-    return real, loader, _rate(step, cycle(kept), seconds), snapshot
-
-
 def _real(pipeline: Pipeline, step: Callable[[Batch], Any], seconds: float, kept: list[Batch]) -> tuple[float, str]:
+    """Batches per second of loader and loop together, and the snapshot of their run. Keeps batches for the loop alone."""
     run = pipeline._start(endless=True)
     most = min(_KEPT, pipeline.max_held - _AT_WORK)
 
