@@ -54,17 +54,18 @@ struct RawTensor {
     byte_offset: u64,
 }
 
+// `Box<Owner>` is a pointer in C, the context of the manager, which only the deleter uses.
 #[repr(C)]
 struct Managed {
     tensor: RawTensor,
-    owner: *mut c_void,
+    _owner: Box<Owner>,
     deleter: Option<unsafe extern "C" fn(*mut Self)>,
 }
 
 #[repr(C)]
 struct ManagedVersioned {
     version: Version,
-    owner: *mut c_void,
+    _owner: Box<Owner>,
     deleter: Option<unsafe extern "C" fn(*mut Self)>,
     flags: u64,
     tensor: RawTensor,
@@ -132,21 +133,15 @@ impl Exported {
             strides: owner.strides.as_mut_ptr(),
             byte_offset: 0,
         };
-        let owner = Box::into_raw(owner).cast();
         if versioned {
-            let managed = ManagedVersioned {
-                version: VERSION,
-                owner,
-                deleter: Some(delete_versioned),
-                flags: 0,
-                tensor,
-            };
-            // SAFETY: `ManagedVersioned` is the struct for the name `VERSIONED_NAME`, and `delete_versioned` is its deleter.
-            unsafe { capsule(py, managed, VERSIONED_NAME, |managed| delete_versioned(managed)) }
+            let managed =
+                ManagedVersioned { version: VERSION, _owner: owner, deleter: Some(delete), flags: 0, tensor };
+            // SAFETY: `ManagedVersioned` is the struct for the name `VERSIONED_NAME`.
+            unsafe { capsule(py, managed, VERSIONED_NAME) }
         } else {
-            let managed = Managed { tensor, owner, deleter: Some(delete) };
-            // SAFETY: `Managed` is the struct for the name `NAME`, and `delete` is its deleter.
-            unsafe { capsule(py, managed, NAME, |managed| delete(managed)) }
+            let managed = Managed { tensor, _owner: owner, deleter: Some(delete) };
+            // SAFETY: `Managed` is the struct for the name `NAME`.
+            unsafe { capsule(py, managed, NAME) }
         }
     }
 }
@@ -154,20 +149,14 @@ impl Exported {
 /// Creates a capsule with this name around `managed`.
 ///
 /// # Safety
-/// `managed` must be the struct for this `name`, and `free` must do the work of its deleter.
-unsafe fn capsule<T>(
-    py: Python<'_>,
-    managed: T,
-    name: &CStr,
-    free: unsafe fn(*mut T),
-) -> PyResult<Py<PyAny>> {
+/// `managed` must be the struct for this `name`.
+unsafe fn capsule<T>(py: Python<'_>, managed: T, name: &CStr) -> PyResult<Py<PyAny>> {
     let managed = Box::into_raw(Box::new(managed));
     // SAFETY: `py` proves that this thread holds the GIL; the pointer is not null, and the name is a constant.
     let capsule = unsafe { ffi::PyCapsule_New(managed.cast(), name.as_ptr(), Some(drop_capsule)) };
     if capsule.is_null() {
-        // SAFETY: no capsule was created, so this is the only pointer to it; `free` is its deleter, by the contract of this
-        // function.
-        unsafe { free(managed) };
+        // SAFETY: no capsule was created, so this is the only pointer to it.
+        unsafe { delete(managed) };
         return Err(PyErr::take(py).unwrap_or_else(|| PyMemoryError::new_err("no memory for a capsule")));
     }
     // SAFETY: `PyCapsule_New` returned a new reference, which is not null, and which has no other owner.
@@ -179,32 +168,19 @@ unsafe extern "C" fn drop_capsule(capsule: *mut ffi::PyObject) {
     // SAFETY: Python calls this with a capsule created by `capsule` above; its name determines the type of its content.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, NAME.as_ptr()) == 1 {
-            delete(ffi::PyCapsule_GetPointer(capsule, NAME.as_ptr()).cast());
+            delete::<Managed>(ffi::PyCapsule_GetPointer(capsule, NAME.as_ptr()).cast());
         } else if ffi::PyCapsule_IsValid(capsule, VERSIONED_NAME.as_ptr()) == 1 {
-            delete_versioned(ffi::PyCapsule_GetPointer(capsule, VERSIONED_NAME.as_ptr()).cast());
+            delete::<ManagedVersioned>(ffi::PyCapsule_GetPointer(capsule, VERSIONED_NAME.as_ptr()).cast());
         }
     }
 }
 
-unsafe extern "C" fn delete(managed: *mut Managed) {
+/// Deleter of `Managed` and `ManagedVersioned`.
+unsafe extern "C" fn delete<T>(managed: *mut T) {
     if !managed.is_null() {
         // SAFETY: `capsule` created it with `Box::into_raw`; by the contract of the format, its consumer, or the capsule without
         // one, calls the deleter once.
-        unsafe { drop_owner(Box::from_raw(managed).owner) }
-    }
-}
-
-unsafe extern "C" fn delete_versioned(managed: *mut ManagedVersioned) {
-    if !managed.is_null() {
-        // SAFETY: as in `delete`.
-        unsafe { drop_owner(Box::from_raw(managed).owner) }
-    }
-}
-
-unsafe fn drop_owner(owner: *mut c_void) {
-    if !owner.is_null() {
-        // SAFETY: made by `Box::into_raw` in `Exported::capsule`, and dropped once.
-        drop(unsafe { Box::from_raw(owner.cast::<Owner>()) });
+        drop(unsafe { Box::from_raw(managed) });
     }
 }
 
