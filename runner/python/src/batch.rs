@@ -12,7 +12,7 @@ use penstock_types::fault::listed;
 use penstock_types::stats::Tick;
 use pyo3::exceptions::{PyBufferError, PyKeyError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use pyo3::types::{IntoPyDict, PyList, PyTuple};
 
 use crate::dlpack::{Device, Exported, address, consumer_stream};
 use crate::errors::BatchesHeld;
@@ -42,10 +42,18 @@ pub(crate) struct Array {
     lease: Arc<Lease>,
 }
 
-#[derive(Clone)]
 enum Elements {
     Host(Tensor),
     Device(DeviceTensor, DeviceBuffer),
+}
+
+/// Value of a field for Python.
+#[derive(IntoPyObject)]
+enum Value<'a> {
+    Array(Array),
+    Arrays(Vec<Array>),
+    Texts(&'a [String]),
+    Blobs(Vec<&'a [u8]>),
 }
 
 /// Maximum time to wait until the training loop releases an earlier batch, which it may do on another thread.
@@ -88,32 +96,22 @@ impl Batch {
         Self { keys, origins, columns: fields, lease: Arc::new(lease) }
     }
 
-    fn value(&self, py: Python<'_>, values: &Stacked) -> PyResult<Py<PyAny>> {
-        let elements = match values {
-            Stacked::Texts(texts) => return Ok(PyList::new(py, texts)?.into_any().unbind()),
-            Stacked::Blobs(blobs) => {
-                let blobs = blobs.iter().map(|blob| PyBytes::new(py, blob));
-                return Ok(PyList::new(py, blobs.collect::<Vec<_>>())?.into_any().unbind());
+    fn value<'a>(&self, column: &'a Column) -> PyResult<Value<'a>> {
+        let array = |elements| Array { elements, lease: self.lease.clone() };
+        let host = |tensor: &Tensor| array(Elements::Host(tensor.clone()));
+        Ok(match &column.values {
+            Stacked::Texts(texts) => Value::Texts(texts),
+            Stacked::Blobs(blobs) => Value::Blobs(blobs.iter().map(|blob| &**blob).collect()),
+            Stacked::Tensors(tensors) => Value::Arrays(tensors.iter().map(host).collect()),
+            Stacked::Tensor(tensor) => Value::Array(host(tensor)),
+            Stacked::Device(tensor) => {
+                let buffer = (&*tensor.memory as &dyn Any).downcast_ref::<DeviceBuffer>();
+                let buffer = buffer.ok_or_else(|| {
+                    PyBufferError::new_err("the array is on a device that this package does not support")
+                })?;
+                Value::Array(array(Elements::Device(tensor.clone(), buffer.clone())))
             }
-            Stacked::Tensors(tensors) => {
-                let arrays = tensors.iter().map(|tensor| self.array(py, Elements::Host(tensor.clone())));
-                return Ok(PyList::new(py, arrays.collect::<PyResult<Vec<_>>>()?)?.into_any().unbind());
-            }
-            Stacked::Tensor(tensor) => Elements::Host(tensor.clone()),
-            Stacked::Device(tensor) => match (&*tensor.memory as &dyn Any).downcast_ref::<DeviceBuffer>() {
-                Some(buffer) => Elements::Device(tensor.clone(), buffer.clone()),
-                None => {
-                    return Err(PyBufferError::new_err(
-                        "the array is on a device that this package does not support",
-                    ));
-                }
-            },
-        };
-        self.array(py, elements)
-    }
-
-    fn array(&self, py: Python<'_>, elements: Elements) -> PyResult<Py<PyAny>> {
-        Ok(Py::new(py, Array { elements, lease: self.lease.clone() })?.into_any())
+        })
     }
 
     fn column(&self, name: &str) -> Option<&Column> {
@@ -123,9 +121,9 @@ impl Batch {
 
 #[pymethods]
 impl Batch {
-    fn __getitem__(&self, py: Python<'_>, name: &str) -> PyResult<Py<PyAny>> {
+    fn __getitem__(&self, name: &str) -> PyResult<Value<'_>> {
         match self.column(name) {
-            Some(column) => self.value(py, &column.values),
+            Some(column) => self.value(column),
             None => {
                 let names = listed(self.columns.iter().map(|column| &*column.name));
                 Err(PyKeyError::new_err(format!("`{name}`: the fields of this batch are {names}")))
@@ -136,7 +134,7 @@ impl Batch {
     #[pyo3(signature = (name, default=None))]
     fn get(&self, py: Python<'_>, name: &str, default: Option<Py<PyAny>>) -> PyResult<Py<PyAny>> {
         match self.column(name) {
-            Some(column) => self.value(py, &column.values),
+            Some(column) => Ok(self.value(column)?.into_pyobject(py)?.unbind()),
             None => Ok(default.unwrap_or_else(|| py.None())),
         }
     }
@@ -160,13 +158,12 @@ impl Batch {
         self.columns.iter().map(|column| column.name.to_string()).collect()
     }
 
-    fn values(&self, py: Python<'_>) -> PyResult<Vec<Py<PyAny>>> {
-        self.columns.iter().map(|column| self.value(py, &column.values)).collect()
+    fn values(&self) -> PyResult<Vec<Value<'_>>> {
+        self.columns.iter().map(|column| self.value(column)).collect()
     }
 
-    fn items(&self, py: Python<'_>) -> PyResult<Vec<(String, Py<PyAny>)>> {
-        let item = |column: &Column| Ok((column.name.to_string(), self.value(py, &column.values)?));
-        self.columns.iter().map(item).collect()
+    fn items(&self) -> PyResult<Vec<(&str, Value<'_>)>> {
+        self.columns.iter().map(|column| Ok((&*column.name, self.value(column)?))).collect()
     }
 
     /// Fields as PyTorch tensors on a device; texts and bytes as lists.
@@ -176,8 +173,7 @@ impl Batch {
         device: Bound<'py, PyAny>,
         non_blocking: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let options = PyDict::new(slf.py());
-        options.set_item("non_blocking", non_blocking)?;
+        let options = [("non_blocking", non_blocking)].into_py_dict(slf.py())?;
         slf.py().import("penstock.torch")?.call_method("tensors", (&slf, device), Some(&options))
     }
 
@@ -359,8 +355,7 @@ impl Array {
                         slf.get().dtype().name()
                     )));
                 }
-                let options = PyDict::new(py);
-                options.set_item("copy", copy.unwrap_or(false))?;
+                let options = [("copy", copy.unwrap_or(false))].into_py_dict(py)?;
                 array.call_method("astype", (dtype,), Some(&options))
             }
         }
