@@ -7,13 +7,12 @@ use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::sync::Mutex;
 
+use penstock_engine::lock::locked;
 use pyo3::prelude::*;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
-
-use crate::process::locked;
 
 /// Maximum number of queued events; the oldest are dropped.
 const MOST: usize = 1000;

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use penstock_device::HostMemory;
 use penstock_engine::item::{Collated, Item, Origin};
+use penstock_engine::lock::locked;
 use penstock_engine::memory::Pool;
 use penstock_engine::running::{RunHandle, StopReason, Taken};
 use penstock_pipeline::headspace::Headspace;
@@ -33,7 +34,7 @@ use crate::command::compiler;
 use crate::errors::{InvalidPipeline, PenstockError, RunFailed, failed, invalid};
 use crate::logs;
 use crate::output::folder_of;
-use crate::process::{Home, SLICE, io, locked, wait_for};
+use crate::process::{Home, SLICE, io, wait_for};
 
 /// Maximum time for stopping a run: the engine needs up to three seconds.
 const STOP: Duration = Duration::from_secs(10);
@@ -85,14 +86,6 @@ pub(crate) struct Running {
     is_closed: AtomicBool,
     /// Flag shared with the [`Loader`].
     is_running: Arc<AtomicBool>,
-}
-
-/// Outcome of waiting for a batch.
-enum Waited {
-    Batch(Collated),
-    Over,
-    /// The batch is not needed any more.
-    Needless,
 }
 
 #[pymethods]
@@ -273,10 +266,8 @@ impl Loader {
 
     /// Checks that `state` is a state of this pipeline, or any state with `force`.
     fn check_state(&self, state: &str, force: bool) -> PyResult<()> {
-        let checked = Token::read(state.as_bytes());
-        let checked =
-            checked.and_then(|token| if force { Ok(()) } else { self.prepared.check_state(&token) });
-        checked.map_err(|fault| refused(&fault))
+        let token = Token::read(state.as_bytes()).map_err(refused)?;
+        if force { Ok(()) } else { self.prepared.check_state(&token).map_err(refused) }
     }
 
     /// State of a run that begins with the pass `first_epoch`, as JSON.
@@ -320,7 +311,7 @@ impl Loader {
     }
 }
 
-fn refused(fault: &TokenFault) -> PyErr {
+fn refused(fault: TokenFault) -> PyErr {
     let force = match fault {
         TokenFault::Differs(_) => "; pass `force=True` to resume nevertheless",
         _ => "",
@@ -331,12 +322,10 @@ fn refused(fault: &TokenFault) -> PyErr {
 /// Merges the states of several ranks, each as JSON.
 #[pyfunction]
 pub(crate) fn merge_states(states: Vec<String>) -> PyResult<String> {
-    let states: Result<Vec<Token>, TokenFault> =
-        states.iter().map(|state| Token::read(state.as_bytes())).collect();
+    let states = states.iter().map(|state| Token::read(state.as_bytes())).collect::<Result<Vec<_>, _>>();
     let merged = states.and_then(Token::merge);
-    merged
-        .map(|merged| merged.to_json())
-        .map_err(|fault| InvalidPipeline::new_err(format!("cannot merge: {fault}")))
+    let merged = merged.map_err(|fault| InvalidPipeline::new_err(format!("cannot merge: {fault}")))?;
+    Ok(merged.to_json())
 }
 
 /// Reason why the number of samples behind a stage is not known.
@@ -376,9 +365,8 @@ impl Loader {
             traversal.epochs = None;
         }
         if let Some(state) = state {
-            let token = Token::read(state.as_bytes());
-            let resumed = token.and_then(|token| prepared.resume(token, force));
-            resumed.map_err(|fault| refused(&fault))?;
+            let token = Token::read(state.as_bytes()).map_err(refused)?;
+            prepared.resume(token, force).map_err(refused)?;
             prepared.begin_anew_if_over();
         }
         Ok(prepared)
@@ -410,13 +398,8 @@ impl Running {
             return Ok(None);
         }
         let waiting = locked(&self.waiting).pop_front();
-        let batch = match waiting {
-            Some(batch) => batch,
-            None => match self.take(py, is_needless)? {
-                Waited::Batch(batch) => batch,
-                Waited::Over => return self.end(py).map(|()| None),
-                Waited::Needless => return Ok(None),
-            },
+        let Some(batch) = waiting.map_or_else(|| self.take(py, is_needless), |batch| Ok(Some(batch)))? else {
+            return Ok(None);
         };
         match self.held.lease(py, self.max_held) {
             Ok(lease) => {
@@ -559,19 +542,19 @@ impl Running {
         }
     }
 
-    /// Takes the next batch from the queue.
-    fn take(&self, py: Python<'_>, is_needless: Option<&Bound<'_, PyAny>>) -> PyResult<Waited> {
+    /// Takes the next batch from the queue; `None` if there is none, or once `is_needless` returns true.
+    fn take(&self, py: Python<'_>, is_needless: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Collated>> {
         loop {
             match py.detach(|| self.handle.take(SLICE)) {
-                Taken::Item(Item::Collated(batch)) => return Ok(Waited::Batch(batch)),
+                Taken::Item(Item::Collated(batch)) => return Ok(Some(batch)),
                 // A pipeline that ends in `collate` delivers collated batches only.
                 Taken::Item(Item::Sample(_) | Item::Batch(_)) => {}
-                Taken::Over => return Ok(Waited::Over),
+                Taken::Over => return self.end(py).map(|()| None),
                 Taken::NotYet => {
                     logs::flush_to_python(py)?;
                     py.check_signals()?;
                     if is_needless.map_or(Ok(false), |ask| ask.call0()?.is_truthy())? {
-                        return Ok(Waited::Needless);
+                        return Ok(None);
                     }
                 }
             }
@@ -588,17 +571,15 @@ impl Running {
                     snapshot.error.as_deref().unwrap_or("the reason is unknown, which is a bug in Penstock");
                 Err(RunFailed::new_err(why.to_owned()))
             }
-            Some(snapshot) if snapshot.state == RunState::Completed => self.written(),
+            Some(snapshot) if snapshot.state == RunState::Completed => {
+                // Reported once.
+                locked(&self.unwritten).take().map_or(Ok(()), |error| {
+                    let message = format!("the run's output is incomplete: {}", with_causes(&error));
+                    Err(PenstockError::new_err(message))
+                })
+            }
             _ => Ok(()),
         }
-    }
-
-    /// Fails once if the output of the run, which has ended, is incomplete.
-    fn written(&self) -> PyResult<()> {
-        locked(&self.unwritten).take().map_or(Ok(()), |error| {
-            let message = format!("the run's output is incomplete: {}", with_causes(&error));
-            Err(PenstockError::new_err(message))
-        })
     }
 
     /// Waits for all threads of the run and stores its final figures; fails if that takes too long. Handles Ctrl-C.

@@ -1,7 +1,7 @@
 //! State of the process: the threads that read storage, and detection of forks, which these threads do not survive.
 
 use std::pin::pin;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use pyo3::prelude::*;
@@ -30,7 +30,6 @@ impl Home {
         Self(std::process::id())
     }
 
-    /// True in the process that created the object.
     pub(crate) fn is_here(self) -> bool {
         self.0 == std::process::id()
     }
@@ -46,10 +45,6 @@ impl Home {
              with workers",
         ))
     }
-}
-
-pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runtime whose threads read storage and wait.

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+use penstock_engine::lock::locked;
 use penstock_stream::client::{Batch as Streamed, Client, Received, StreamError as ClientError};
 use penstock_types::text::with_causes;
 use pyo3::prelude::*;
 
 use crate::batch::{Batch, Held};
 use crate::errors::StreamError;
-use crate::process::{Home, SLICE, locked};
+use crate::process::{Home, SLICE};
 
 /// A connection to a run of a server on the same machine.
 #[pyclass(frozen, module = "penstock._penstock")]
