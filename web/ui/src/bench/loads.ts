@@ -4,7 +4,7 @@ import type { BenchReport, LoadReport } from '../api/types'
 
 export type Mode = LoadReport['mode']
 
-export const MODES: Mode[] = ['sync', 'async']
+const MODES: Mode[] = ['sync', 'async']
 
 export interface Load {
   /** Name in the page's address, unique in the report. */
@@ -47,6 +47,14 @@ export function fastestOf(loads: readonly Load[]): Load | null {
 /** The load with this id, otherwise the fastest load. */
 export function chosen(loads: readonly Load[], id: string | null): Load | null {
   return loads.find((load) => load.id === id) ?? fastestOf(loads)
+}
+
+/** Properties of a chart whose loads can be selected. */
+export interface LoadChart {
+  /** Id of the selected load. */
+  selected: string
+  fileStem: string
+  onselect: (id: string) => void
 }
 
 export interface Grid {
