@@ -8,7 +8,7 @@ export interface Shortcut {
 const NEXT_KEY_MS = 1200
 
 /** Watches for shortcuts outside of fields; returns a function that stops watching. */
-export function watchKeys(shortcuts: () => Shortcut[]): () => void {
+export function watchKeys(shortcuts: readonly Shortcut[]): () => void {
   let typed: string[] = []
   let since = 0
   const onKey = (event: KeyboardEvent) => {
@@ -16,13 +16,12 @@ export function watchKeys(shortcuts: () => Shortcut[]): () => void {
     if (event.timeStamp - since > NEXT_KEY_MS) typed = []
     since = event.timeStamp
     typed = [...typed, event.key]
-    const all = shortcuts()
-    const hit = all.find(({ keys }) => same(keys, typed)) ?? all.find(({ keys }) => same(keys, [event.key]))
+    const hit = shortcuts.find(({ keys }) => same(keys, typed)) ?? shortcuts.find(({ keys }) => same(keys, [event.key]))
     if (hit) {
       typed = []
       event.preventDefault()
       hit.act()
-    } else if (!all.some(({ keys }) => same(keys.slice(0, typed.length), typed))) {
+    } else if (!shortcuts.some(({ keys }) => same(keys.slice(0, typed.length), typed))) {
       typed = []
     }
   }
