@@ -8,7 +8,6 @@ const LONGEST_CHECK_MS = 8000
 export class Reach {
   /** Time of the first request without an answer, in milliseconds since the Unix epoch; `null` while the server answers. */
   lostAt = $state<number | null>(null)
-  /** Set while a check is pending. */
   checking = $state(false)
   #waiting = new Set<() => void>()
   #next: ReturnType<typeof setTimeout> | undefined
@@ -17,7 +16,6 @@ export class Reach {
   /** `ask` resolves to true if the server answers. */
   constructor(private readonly ask: () => Promise<boolean>) {}
 
-  /** Records whether the server answered a request. */
   heard(answered: boolean): void {
     if (answered) this.#found()
     else if (this.lostAt === null) {

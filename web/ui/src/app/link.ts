@@ -5,7 +5,6 @@ import { sessions } from '../api/registry'
 import type { Problem } from '../api/types'
 import { SIGN_IN } from './routes'
 
-/** True if the address has the code of a sign-in link. */
 export const isLink = () => location.hash.startsWith(SIGN_IN)
 
 /** Signs in with the code in the address, and removes the code from it. Returns the reason if that fails. */

@@ -78,7 +78,6 @@ export function loadAt({ loads }: Grid, mode: Mode, workers: number): Load | nul
   return loads.find(({ cell }) => cell.mode === mode && cell.workers === workers) ?? null
 }
 
-/** Failed consistency checks of all loads. */
 export function violations(loads: readonly Load[]): { load: Load; identity: string; says: string; found: string | null }[] {
   return loads.flatMap((load) => load.cell.books.checks.filter(({ holds }) => !holds).map((check) => ({ load, ...check })))
 }

@@ -54,7 +54,6 @@ export function drawingOf(svg: SVGSVGElement, title: string, about: string, name
 /** Pixels of a PNG for each CSS pixel. */
 export const dots = () => Math.max(2, devicePixelRatio)
 
-/** PNG of a drawing. */
 export async function pictureOf({ text, width, height }: Drawing): Promise<Blob | null> {
   const address = URL.createObjectURL(new Blob([text], { type: 'image/svg+xml' }))
   try {

@@ -61,7 +61,6 @@ export function pinched([one, other]: [number, number], [at, next]: [number, num
   return { from_s, to_s: from_s + length }
 }
 
-/** Middle and length of a range after a step. */
 function moved({ from_s, to_s }: Range, step: Step): [middle: number, span: number] {
   const [middle, span] = [(from_s + to_s) / 2, to_s - from_s]
   const steps: Record<Step, [middle: number, span: number]> = {

@@ -5,7 +5,6 @@ import type { ModuleUpload, Problem } from '../api/types'
 import { bytes } from '../parts/format'
 import { changes, type Change } from './changes'
 
-/** State of an upload. */
 export type Upload = { id: number; name: string; size: number } & (
   | { stage: 'waiting' }
   | { stage: 'sending'; share: number }

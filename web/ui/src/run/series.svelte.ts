@@ -71,12 +71,10 @@ export class RunSeries {
     return tableOf(await api.series(this.feed.id, { ...this.#bucketsOf(table), metrics }), this.#ended_s)
   }
 
-  /** Parameters of a request for the buckets of a table. */
   #bucketsOf({ from_s, bucket_s, t_s }: SeriesTable) {
     return { from_s, to_s: from_s + t_s.length * bucket_s, points: t_s.length }
   }
 
-  /** Adds metrics to `table`. */
   async #extend(metrics: Metric[]): Promise<void> {
     const { table } = this
     if (!table) return
@@ -146,7 +144,6 @@ export class RunSeries {
     return { bucket_s, wanted: wholeBuckets(from_s, over ? last_s : Math.min(last_s, elapsed_s), bucket_s) }
   }
 
-  /** Fetches the wanted series of a window. */
   async load(window: Window): Promise<void> {
     this.#window = window
     this.#loading?.abort()
