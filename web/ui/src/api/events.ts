@@ -32,11 +32,6 @@ const PINGS_SILENCE_MS = 40_000
 /** Delay after which changed followers change the connection: several changes within it need one new connection. */
 const SETTLE_MS = 30
 
-interface Follower {
-  run: string | null
-  listener: Listener
-}
-
 /**
  * Follows runs over one connection, which is opened again when it breaks or when other runs are followed.
  *
@@ -45,7 +40,7 @@ interface Follower {
  */
 export class EventStream {
   connection: Connection = 'idle'
-  #followers = new Set<Follower>()
+  #followers = new Set<{ run: string | null; listener: Listener }>()
   #source: Source | null = null
   #epoch: string | null = null
   #last: { epoch: string; n: number } | null = null

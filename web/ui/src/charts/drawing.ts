@@ -16,14 +16,8 @@ export interface Name {
   color: string
 }
 
-export interface Drawing {
-  text: string
-  width: number
-  height: number
-}
-
 /** SVG document with a title, a subtitle, a legend and the drawing. */
-export function drawingOf(svg: SVGSVGElement, title: string, about: string, names: readonly Name[], ink: Ink): Drawing {
+export function drawingOf(svg: SVGSVGElement, title: string, about: string, names: readonly Name[], ink: Ink): { text: string; width: number; height: number } {
   const { width, height } = svg.getBoundingClientRect()
   const copy = svg.cloneNode(true) as SVGSVGElement
   const seen = [...svg.querySelectorAll('*')]
@@ -54,7 +48,7 @@ export function drawingOf(svg: SVGSVGElement, title: string, about: string, name
 /** Pixels of a PNG for each CSS pixel. */
 export const dots = () => Math.max(2, devicePixelRatio)
 
-export async function pictureOf({ text, width, height }: Drawing): Promise<Blob | null> {
+export async function pictureOf({ text, width, height }: ReturnType<typeof drawingOf>): Promise<Blob | null> {
   const address = URL.createObjectURL(new Blob([text], { type: 'image/svg+xml' }))
   try {
     const image = new Image()

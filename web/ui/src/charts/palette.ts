@@ -18,12 +18,7 @@ export function strokeOf(place: number, dark: boolean): Stroke {
   }
 }
 
-export interface Ink {
-  text: string
-  soft: string
-  grid: string
-  panel: string
-}
+export type Ink = Record<'text' | 'soft' | 'grid' | 'panel', string>
 
 export function inkOf(dark: boolean): Ink {
   return dark

@@ -3,9 +3,7 @@
 import { axisFigure, type Quantity } from '../parts/format'
 
 export interface Scale {
-  low: number
-  high: number
-  /** Position of a value between `low` and `high`, from 0 to 1. */
+  /** Position of a value on the axis, from 0 to 1. */
   at: (value: number) => number
   ticks: number[]
 }
@@ -23,7 +21,7 @@ export function logScale(values: readonly number[], { decades = 0.5, most = 8, b
   const lacking = decades - (high - low)
   if (lacking > 0) [low, high] = [low - lacking / 2, high + lacking / 2]
   const span = high - low
-  return { low: 10 ** low, high: 10 ** high, at: (value) => clamped((Math.log10(Math.max(value, Number.MIN_VALUE)) - low) / span), ticks: seen.length > 0 ? logTicks(low, high, most) : [] }
+  return { at: (value) => clamped((Math.log10(Math.max(value, Number.MIN_VALUE)) - low) / span), ticks: seen.length > 0 ? logTicks(low, high, most) : [] }
 }
 
 /** Linear axis, without ticks if there are no values, from 0 to `high`, by default 6 % above the largest value, with at most `most` steps. */
@@ -34,7 +32,7 @@ export function linearScale(values: readonly number[], { most = 6, high: fixed =
   // Without a positive value, 0 is the only tick.
   const count = fixed !== null || greatest > 0 ? Math.floor(high / step + 1e-9) + 1 : Math.min(values.length, 1)
   const ticks = Array.from({ length: count }, (_, place) => Number((place * step).toPrecision(12)))
-  return { low: 0, high, at: (value) => clamped(value / high), ticks }
+  return { at: (value) => clamped(value / high), ticks }
 }
 
 /** Smallest step of at least `least` that is 1, 2 or 5 times a power of ten. */

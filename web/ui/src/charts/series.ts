@@ -23,12 +23,7 @@ export const isPercentile = (metric: string) => /^p\d/.test(metric)
 /** Columns by `columnKey`; `t_s` holds the ends of the buckets. All buckets are `bucket_s` wide, except the last one of a run that is over. */
 export type SeriesTable = Pick<Series, 'from_s' | 'to_s' | 'bucket_s' | 't_s'> & { columns: Map<string, Column> }
 
-export interface Summary {
-  current: number | null
-  min: number | null
-  mean: number | null
-  max: number | null
-}
+export type Summary = Record<'current' | 'min' | 'mean' | 'max', number | null>
 
 const NO_SUMMARY: Summary = { current: null, min: null, mean: null, max: null }
 

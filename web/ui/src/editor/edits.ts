@@ -36,12 +36,12 @@ export function removeValue(tree: Tree, text: string, pointer: string): Change |
   const value = valueAt(tree, text, pointer)
   if (!value?.parent || value.parent.name === 'JsonText') return null
   const part = value.parent.name === 'Property' ? value.parent : value
-  const all = siblingsOf(part, text)
+  const around = part.parent as SyntaxNode
+  const all = around.name === 'Object' ? propertiesOf(around, text).map(({ node }) => node) : elementsOf(around)
   const place = all.findIndex((each) => each.from === part.from)
   const [before, after] = [all[place - 1], all[place + 1]]
   if (before) return { from: before.to, to: part.to, insert: '' }
   if (after) return { from: part.from, to: after.from, insert: '' }
-  const around = part.parent as SyntaxNode
   return { from: around.from + 1, to: around.to - 1, insert: '' }
 }
 
@@ -77,8 +77,3 @@ function append(around: SyntaxNode, parts: SyntaxNode[], text: string, insert: s
 
 /** White space before an element or a property: a line break with its indent, or a space. */
 const indentBefore = (text: string, from: number): string => /\n[ \t]*$/.exec(text.slice(0, from))?.[0] ?? ' '
-
-function siblingsOf(part: SyntaxNode, text: string): SyntaxNode[] {
-  const around = part.parent as SyntaxNode
-  return around.name === 'Object' ? propertiesOf(around, text).map(({ node }) => node) : elementsOf(around)
-}

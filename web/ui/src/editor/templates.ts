@@ -51,14 +51,8 @@ function onOneLine(value: Written): string {
   return parts.length === 0 ? '{}' : `{ ${parts.join(', ')} }`
 }
 
-export interface Template {
-  name: string
-  about: string
-  text: string
-}
-
 /** Templates for a new document: the sample of the server, then a template that needs no data. */
-export function templates(offer: SampleOffer | null): Template[] {
+export function templates(offer: SampleOffer | null): { name: string; about: string; text: string }[] {
   const own = offer ? [{ name: offer.name, about: offer.about, text: laidOut(JSON.stringify(offer.document)) }] : []
   return [...own, { name: 'numbers', about: 'Needs no data and no module: numbers, a stage that waits 25 ms, and a consumer that takes 30 ms per batch.', text: laidOut(JSON.stringify(numbers)) }]
 }

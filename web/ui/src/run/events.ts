@@ -15,12 +15,6 @@ export const EVENTS: Record<Kind, { sign: string; tone: Tone; words: [one: strin
   limit_moved: { sign: '⇄', tone: 'idle', words: ['change of the limit', 'changes of the limit'] },
 }
 
-export interface Cluster {
-  /** Middle of the mark, in pixels. */
-  x: number
-  events: RunEvent[]
-}
-
 /** Events in order of time. Each span of the limit after the first starts with a change of the limit. */
 export function eventsOf(timeline: readonly TimelineEvent[], spans: readonly VerdictSpan[], name: (id: string | null) => string | null): RunEvent[] {
   const words = ({ kind, stage }: VerdictSpan) => inShort(kind, name(stage))
@@ -28,9 +22,9 @@ export function eventsOf(timeline: readonly TimelineEvent[], spans: readonly Ver
   return [...timeline, ...moves].sort((one, other) => one.from_s - other.from_s)
 }
 
-/** Marks of the events in a range; events less than `apart` pixels apart share a mark. `at` converts a time to pixels. */
-export function clustersOf(events: readonly RunEvent[], range: { from_s: number; to_s: number }, at: (time_s: number) => number, apart: number): Cluster[] {
-  const found: Cluster[] = []
+/** Marks of the events in a range, with their middles in pixels; events less than `apart` pixels apart share a mark. `at` converts a time to pixels. */
+export function clustersOf(events: readonly RunEvent[], range: { from_s: number; to_s: number }, at: (time_s: number) => number, apart: number): { x: number; events: RunEvent[] }[] {
+  const found: ReturnType<typeof clustersOf> = []
   for (const event of events) {
     if (event.to_s < range.from_s || event.from_s > range.to_s) continue
     const x = at(Math.max(event.from_s, range.from_s))

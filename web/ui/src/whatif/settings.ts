@@ -112,11 +112,8 @@ export function asSet(document: PipelineDocument, settings: Settings): Record<st
   const set: Record<string, unknown> = {}
   for (const [pointer, value] of Object.entries(settings)) {
     const segments = segmentsOf(pointer) ?? []
-    let depth = 0
-    for (let here: unknown = document; depth < segments.length - 1; depth++) {
-      here = Array.isArray(here) ? here[Number(segments[depth])] : record(here)?.[segments[depth] as string]
-      if (typeof here !== 'object' || here === null) break
-    }
+    const isLacking = (depth: number) => typeof (valueAt(document, segments.slice(0, depth + 1)) ?? '') !== 'object'
+    const depth = segments.findIndex((_, depth) => depth === segments.length - 1 || isLacking(depth))
     set[pointerOf(segments.slice(0, depth + 1))] = segments.slice(depth + 1).reduceRight<unknown>((inner, name) => ({ [name]: inner }), value)
   }
   return set
