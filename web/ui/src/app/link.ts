@@ -1,7 +1,7 @@
 // Sign-in links: an address of a page with a code behind `#`.
 
 import { problemOf } from '../api/client'
-import { sessions } from '../api/registry'
+import { sessions } from '../api/endpoints'
 import type { Problem } from '../api/types'
 import { SIGN_IN } from './routes'
 

@@ -1,4 +1,4 @@
-import { registry } from '../api/registry'
+import { registry } from '../api/endpoints'
 import { versionOf } from '../modules/reference'
 import { record } from '../parts/json'
 import type { Schema } from './schema'

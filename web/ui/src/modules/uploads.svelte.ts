@@ -1,6 +1,5 @@
 import { ApiError, problem, problemOf } from '../api/client'
-import { api } from '../api/endpoints'
-import { registry, upload } from '../api/registry'
+import { api, registry, upload } from '../api/endpoints'
 import type { ModuleUpload, Problem } from '../api/types'
 import { bytes } from '../parts/format'
 import { changes, type Change } from './changes'

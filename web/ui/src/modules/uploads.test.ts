@@ -1,13 +1,11 @@
 import { beforeEach, expect, it, vi } from 'vitest'
 
 import { ApiError } from '../api/client'
-import { api } from '../api/endpoints'
-import { registry, upload } from '../api/registry'
+import { api, registry, upload } from '../api/endpoints'
 import type { ModuleDetail, ModuleUpload, System } from '../api/types'
 import { Uploads } from './uploads.svelte'
 
-vi.mock('../api/registry', () => ({ upload: vi.fn(), registry: { module: vi.fn() } }))
-vi.mock('../api/endpoints', () => ({ api: { system: vi.fn() } }))
+vi.mock('../api/endpoints', () => ({ api: { system: vi.fn() }, registry: { module: vi.fn() }, upload: vi.fn() }))
 
 const file = (name: string, size = 4) => new File([new Uint8Array(size)], name)
 
