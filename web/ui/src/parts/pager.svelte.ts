@@ -20,7 +20,7 @@ export class Pager<T> {
   #fetch: Fetch<T> | null = null
 
   /** `keyOf` identifies entries: an entry that moves to the next page between two requests is then shown once. */
-  constructor(private readonly keyOf?: (item: T) => string) {}
+  constructor(private readonly keyOf: (item: T) => unknown = (item) => item) {}
 
   /** Fetches at least `least` entries with a new function; resolves to true after a success. The old entries stay until then. */
   start(fetch: Fetch<T>, least = 0): Promise<boolean> {
@@ -61,7 +61,8 @@ export class Pager<T> {
         read.push(...page.items)
         cursor = page.next
       } while (cursor !== null && read.length < least)
-      this.items = this.#once(from === null ? read : [...this.items, ...read])
+      const items = from === null ? read : [...this.items, ...read]
+      this.items = [...new Map(items.map((item) => [this.keyOf(item), item])).values()]
       this.next = cursor
       this.problem = null
       this.ready = true
@@ -74,10 +75,5 @@ export class Pager<T> {
     } finally {
       if (this.#fetching === fetching) this.loading = false
     }
-  }
-
-  #once(items: T[]): T[] {
-    const { keyOf } = this
-    return keyOf ? [...new Map(items.map((item) => [keyOf(item), item])).values()] : items
   }
 }
