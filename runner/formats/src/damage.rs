@@ -58,7 +58,7 @@ impl Damage {
 
 /// Fault of the last sample of a shard without its end mark, which lacks the field `name`: the file of the field may have been cut off.
 pub(crate) fn cut_sample(shard: &str, store: &BoundedStore, sample: &str, name: &str) -> SourceFault {
-    let (shard, store, sample, name) = (shown(shard), store.name(), shown(sample), shown(name));
+    let (shard, sample, name) = (store.named(shard), shown(sample), shown(name));
     SourceFault::damage(format!(
         "the shard {shard} in store `{store}` ends without an end mark, and its last sample {sample} lacks the field {name}: is it \
          truncated?"

@@ -89,17 +89,14 @@ pub(crate) fn indexed_samples(
     .boxed()
 }
 
-impl IndexFrom {
-    /// The index that a document names, or else one of these shards.
-    pub(crate) fn named(key: Option<&ObjectKey>, shards: Shards) -> Self {
-        key.map_or(Self::Shards(shards), |key| Self::Object(Arc::from(key.as_str())))
-    }
-
-    fn key(&self) -> Option<Arc<str>> {
-        match self {
-            Self::Object(key) => Some(key.clone()),
-            Self::Shards(_) => None,
-        }
+async fn make(shards: &Shards, access: &Access, kind: IndexKind) -> Result<SampleIndex, SourceFault> {
+    let Access { store, damage, most_bytes } = access;
+    let index = SampleIndex::build(kind, store, shards, damage, |_, _| {}).await?;
+    let bytes = index.bytes();
+    if bytes > *most_bytes {
+        let reason =
+            format!("the index of the {kind} takes {bytes} bytes, more than the limit of {most_bytes}");
+        return Err(SourceFault::new(reason + RAISE_BUFFER, None));
     }
 
     async fn open(self, access: &Access, kind: IndexKind) -> Result<SampleIndex, SourceFault> {
@@ -290,11 +287,10 @@ impl IndexedShards {
 
     /// Fault of a shard that is not the one which the index describes.
     fn changed(&self, shard: &ShardIndex) -> SourceFault {
-        let (key, store, flag) = (shown(&shard.key), self.access.store.name(), self.kind.flag());
-        let made = self.made.as_deref().unwrap_or_default();
+        let (shard, flag) = (self.access.store.named(&shard.key), self.kind.flag());
+        let made = shown(self.made.as_deref().unwrap_or_default());
         SourceFault::damage(format!(
-            "the shard {key} in store `{store}` has changed since {} was made: make it again with `penstock index create {flag}`",
-            shown(made)
+            "the shard {shard} has changed since {made} was made: make it again with `penstock index create {flag}`"
         ))
     }
 }

@@ -2,7 +2,7 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{Blocks, RangedObject, shown};
+use penstock_storage::{Blocks, RangedObject};
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
 
 use crate::compression::{Compression, Decoder, Unreadable};
@@ -213,10 +213,15 @@ impl Sequence {
         Some(self.fault(0, Unreadable { reason, is_damage: false }))
     }
 
+    /// Damage at a position of the content of an object, which is a `kind`.
+    pub(crate) fn fault_at(&self, kind: &str, at: u64, reason: &str) -> SourceFault {
+        let of = if self.compression().is_some() { " of its content" } else { "" };
+        SourceFault::damage(format!("{kind} {}, at byte {at}{of}, {reason}", self.object.named()))
+    }
+
     fn fault(&self, at: u64, unreadable: Unreadable) -> SourceFault {
-        let (key, store) = (shown(&self.object.key), self.object.store.name());
         let place = if at > 0 { format!(", behind byte {at} of its content,") } else { String::new() };
-        let message = format!("the object {key} in store `{store}`{place} {}", unreadable.reason);
+        let message = format!("the object {}{place} {}", self.object.named(), unreadable.reason);
         SourceFault { is_damage: unreadable.is_damage, ..SourceFault::damage(message) }
     }
 }

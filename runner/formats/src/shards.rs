@@ -186,25 +186,6 @@ pub(crate) async fn versions(store: &BoundedStore, keys: Vec<Arc<str>>) -> Vec<R
     stream::iter(asked).buffered(store.reads().get()).collect().await
 }
 
-/// The whole object `key`, of at most `most_bytes`; `name` is a noun for messages.
-pub(crate) async fn read_whole(
-    store: &BoundedStore,
-    key: &Arc<str>,
-    name: &str,
-    most_bytes: u64,
-) -> Result<Bytes, SourceFault> {
-    let object = RangedObject::open(store.clone(), key.clone(), 0).await?;
-    let (size, most) = (object.size(), most_bytes.min(MAX_INDEX_BYTES));
-    if size > most {
-        let (key, store) = (shown(key), store.name());
-        let reason = format!(
-            "the {name} {key} in store `{store}` has {size} bytes, more than the limit of {most}{RAISE_BUFFER}"
-        );
-        return Err(SourceFault::new(reason, None));
-    }
-    Ok(object.read(0..size).await?)
-}
-
 /// The index `key` of shards, of at most `most_bytes`, as `read` returns it. The error of that is the end of a sentence.
 pub(crate) async fn read_index<T: Send + 'static, E: Display + Send + 'static>(
     store: &BoundedStore,
@@ -212,11 +193,16 @@ pub(crate) async fn read_index<T: Send + 'static, E: Display + Send + 'static>(
     most_bytes: u64,
     read: impl FnOnce(Bytes) -> Result<T, E> + Send + 'static,
 ) -> Result<T, SourceFault> {
-    let bytes = read_whole(store, key, "index", most_bytes).await?;
-    let read = spawn_blocking(move || read(bytes)).await;
-    read.map_err(|error| interrupted("reading the index", error))?.map_err(|reason| {
-        SourceFault::new(format!("the index {} in store `{}` {reason}", shown(key), store.name()), None)
-    })
+    let fault =
+        |reason: &dyn Display| SourceFault::new(format!("the index {} {reason}", store.named(key)), None);
+    let object = RangedObject::open(store.clone(), key.clone(), 0).await?;
+    let (size, most) = (object.size(), most_bytes.min(MAX_INDEX_BYTES));
+    if size > most {
+        let reason = format!("has {size} bytes, more than the limit of {most}{RAISE_BUFFER}");
+        return Err(fault(&reason));
+    }
+    let bytes = object.read(0..size).await?;
+    blocking("reading the index", move || read(bytes)).await?.map_err(|reason| fault(&reason))
 }
 
 /// Maximum number of shards that a pattern may name.

@@ -38,8 +38,8 @@ use scan::Samples;
 /// take `most_bytes` of memory, and so may a field.
 pub fn open(source: &TarSource, access: Access) -> Open {
     let (selection, reads) = (Selection::of_files(&source.fields), access.clone());
-    let index = IndexFrom::named(source.index.as_ref(), Shards::of(source, &access.damage.notes));
-    indexed_samples(access, index, IndexKind::Tar, move |index| {
+    let shards = Shards::of(source, &access.damage.notes);
+    indexed_samples(access, source.index.as_ref(), shards, IndexKind::Tar, move |index| {
         let names: Vec<_> = index.fields().iter().map(|field| selection.name_of_file(field)).collect();
         let index = without_cut_samples(index, &names, &selection, &reads)?;
         let fields = Some(fields_of(&index, &names)?);

@@ -40,8 +40,8 @@ const SEQUENCES: &str =
 /// `most_bytes` of memory, and so may a record.
 pub fn open(source: &TfrecordSource, access: Access) -> Open {
     let (fields, damage, most_bytes) = (RecordFields::of(source), access.damage.clone(), access.most_bytes);
-    let index = IndexFrom::named(source.index.as_ref(), files(source, &damage));
-    indexed_samples(access, index, IndexKind::Tfrecord, move |index| {
+    let files = files(source, &damage);
+    indexed_samples(access, source.index.as_ref(), files, IndexKind::Tfrecord, move |index| {
         let types = fields.types(index.types.as_ref());
         Ok((index, Box::new(Records { fields, damage, most_bytes, warned: Mutex::default() }) as _, types))
     })

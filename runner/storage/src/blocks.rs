@@ -69,6 +69,11 @@ impl RangedObject {
         &self.version
     }
 
+    /// See [`BoundedStore::named`].
+    pub fn named(&self) -> String {
+        self.store.named(&self.key)
+    }
+
     /// Bytes of the object that are kept in memory.
     pub fn held_bytes(&self) -> u64 {
         self.held.as_ref().map_or(0, |held| held.len() as u64)

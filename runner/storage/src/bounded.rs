@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use penstock_types::spec::Links;
 
-use crate::error::StoreError;
+use crate::error::{StoreError, shown};
 use crate::observe::now;
 use crate::permits::{Permit, PermitUser, Permits};
 use crate::store::{Folders, KeyPages, Store, Version};
@@ -52,6 +52,11 @@ impl BoundedStore {
 
     pub fn name(&self) -> &Arc<str> {
         self.store.name()
+    }
+
+    /// An object of the store, for messages.
+    pub fn named(&self, key: &str) -> String {
+        format!("{} in store `{}`", shown(key), self.name())
     }
 
     /// Maximum number of concurrent reads and writes of all users together.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use penstock_engine::notes::Notes;
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{BoundedStore, RangedObject, shown};
+use penstock_storage::{BoundedStore, RangedObject};
 use penstock_types::resume::{DataSet, Hash};
 use penstock_types::traversal::Traversal;
 use tokio::task::JoinSet;
@@ -285,9 +285,9 @@ impl<T: Unvisited> ShardStream<T> {
             pass.digested = (begun + 1, with_version(digest, key, version));
             pass.versions.push(found);
         } else if pass.versions.get(pass.begun) != Some(&found) {
-            let (key, store) = (shown(key), self.store.name());
             let reason = format!(
-                "the shard {key} in store `{store}` has changed since the pass before: no shard may change within a run"
+                "the shard {} has changed since the pass before: no shard may change within a run",
+                self.store.named(key)
             );
             return Err(SourceFault::new(reason, None));
         }

@@ -204,8 +204,7 @@ impl LabelTable {
     }
 
     fn fault(&self, reason: &str) -> SourceFault {
-        let message = format!("the labels {} in store `{}` {reason}", shown(&self.key), self.store.name());
-        SourceFault::new(message, None)
+        SourceFault::new(format!("the labels {} {reason}", self.store.named(&self.key)), None)
     }
 }
 

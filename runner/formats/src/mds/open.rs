@@ -8,7 +8,7 @@ use bytes::Bytes;
 use bzip2::bufread::MultiBzDecoder;
 use flate2::read::MultiGzDecoder;
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{BoundedStore, RangedObject, shown};
+use penstock_storage::{BoundedStore, RangedObject};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
@@ -115,13 +115,8 @@ impl OpenShards {
         }
     }
 
-    pub(super) fn fault(&self, shard: &Shard, reason: &str) -> SourceFault {
-        self.file_fault(&shard.raw, reason)
-    }
-
-    fn file_fault(&self, file: &File, reason: &str) -> SourceFault {
-        let (key, store) = (shown(&file.key), self.store.name());
-        SourceFault::damage(format!("the shard {key} in store `{store}` {reason}"))
+    pub(super) fn fault(&self, file: &File, reason: &str) -> SourceFault {
+        SourceFault::damage(format!("the shard {} {reason}", self.store.named(&file.key)))
     }
 }
 

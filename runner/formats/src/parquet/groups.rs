@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use futures::future::try_join_all;
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{BoundedStore, Version, shown};
+use penstock_storage::{BoundedStore, Version};
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
@@ -110,7 +110,7 @@ impl Group {
     }
 
     pub(super) fn named(&self, file: &File, store: &BoundedStore) -> String {
-        format!("row group {} of {} in store `{}`", self.number, shown(&file.key), store.name())
+        format!("row group {} of {}", self.number, store.named(&file.key))
     }
 }
 

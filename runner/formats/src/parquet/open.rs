@@ -101,7 +101,7 @@ pub(super) async fn open(
         && let Some(name) = columns.first()
     {
         let fault = FileFault::NoColumn { name: escaped(name), known: known.clone() };
-        return Err(SourceFault::new(format!("{} in store `{}` {fault}", shown(key), store.name()), None));
+        return Err(SourceFault::new(format!("{} {fault}", store.named(key)), None));
     }
     let fields = DataFields::of_several(&parts)
         .map_err(|fault| differs(fault.to_string().replace("the source ", "the file ")))?;
@@ -154,7 +154,7 @@ async fn open_file(
 ) -> Result<(File, Vec<Group>, DataFields), SourceFault> {
     let object = RangedObject::open(store.clone(), key.clone(), 0).await?;
     let fault = |reason: FileFault| {
-        let message = format!("{} in store `{}` {reason}", shown(key), store.name());
+        let message = format!("{} {reason}", store.named(key));
         SourceFault { is_damage: reason.is_damage(), ..SourceFault::new(message, None) }
     };
     let footer = footer_of(&object, most_footer, fault).await?;

@@ -7,8 +7,7 @@ use penstock_engine::item::Origin;
 use penstock_engine::ports::SourceFault;
 use penstock_engine::share::Share;
 use penstock_engine::typed::FieldRules;
-use penstock_storage::{RangedObject, shown};
-use tokio::task::{JoinError, spawn_blocking};
+use penstock_storage::RangedObject;
 
 use super::RecordFault;
 use super::charset::Charset;
@@ -46,9 +45,8 @@ impl Part {
 
     /// Place of a record for messages.
     pub(super) fn place(&self, number: u64) -> String {
-        let (store, key) = (self.object.store.name(), shown(&self.object.key));
         let record = if self.columns.is_some() { "row" } else { "line" };
-        format!("{record} {number} of {key} in store `{store}`")
+        format!("{record} {number} of {}", self.object.named())
     }
 }
 

@@ -7,7 +7,7 @@ use crc_fast::CrcAlgorithm;
 use csv_core::ReadRecordResult;
 use memchr::memchr;
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{RAISE_BUFFER, RangedObject, shown};
+use penstock_storage::{RAISE_BUFFER, RangedObject};
 use penstock_types::spec::RecordForm;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -172,9 +172,10 @@ impl Splitter {
     /// Text of the first block, by which the encoding is known. Fails if the object is empty.
     async fn first_block(&mut self) -> Result<Bytes, SourceFault> {
         let Some(head) = self.content.block().await? else {
-            let (key, store) = (shown(&self.part.object.key), self.part.object.store.name());
-            let reason = format!("the object {key} in store `{store}` is empty: was it written in full?");
-            return Err(SourceFault::damage(reason));
+            let object = self.part.object.named();
+            return Err(SourceFault::damage(format!(
+                "the object {object} is empty: was it written in full?"
+            )));
         };
         self.checksums.push(crc_fast::checksum(CrcAlgorithm::Crc64Nvme, &head));
         let (charset, mark) =

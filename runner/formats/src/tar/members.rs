@@ -267,9 +267,7 @@ impl Members {
     }
 
     pub(crate) fn fault(&self, at: u64, reason: &str) -> SourceFault {
-        let (key, store) = (shown(&self.bytes.object.key), self.bytes.object.store.name());
-        let of = if self.bytes.compression().is_some() { " of its content" } else { "" };
-        SourceFault::damage(format!("the tar archive {key} in store `{store}`, at byte {at}{of}, {reason}"))
+        self.bytes.fault_at("the tar archive", at, reason)
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{RangedObject, shown};
+use penstock_storage::RangedObject;
 
 use crate::reason::Reason;
 use crate::sequence::Sequence;
@@ -83,9 +83,7 @@ impl Frames {
     }
 
     pub(super) fn fault(&self, at: u64, reason: &str) -> SourceFault {
-        let (key, store) = (shown(&self.content.object.key), self.content.object.store.name());
-        let of = if self.content.compression().is_some() { " of its content" } else { "" };
-        SourceFault::damage(format!("the TFRecord file {key} in store `{store}`, at byte {at}{of}, {reason}"))
+        self.content.fault_at("the TFRecord file", at, reason)
     }
 
     fn truncated(&self, start: u64, length: u64) -> SourceFault {
