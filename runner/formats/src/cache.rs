@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use penstock_engine::lock::locked;
 use penstock_engine::ports::SourceFault;
 use tokio::sync::{Notify, OnceCell};
 
@@ -64,7 +65,7 @@ impl<T> Cache<T> {
 
     /// True if the values in use may stay so for as long as samples share their memory: what is left is enough to make others.
     pub(crate) fn can_share(&self) -> bool {
-        let kept = self.lock();
+        let kept = locked(&self.kept);
         let in_use = kept.slots.values().filter(|slot| !slot.is_unused());
         in_use.map(Slot::bytes).sum::<u64>() <= self.limits.shared
     }
@@ -86,7 +87,7 @@ impl<T> Cache<T> {
         F: Future<Output = Result<(T, Reserved), SourceFault>>,
     {
         let cell = {
-            let mut kept = self.lock();
+            let mut kept = locked(&self.kept);
             kept.uses += 1;
             let last_use = kept.uses;
             let slot = kept.slots.entry(number).or_insert_with(|| Slot { cell: Arc::default(), last_use });
@@ -117,7 +118,7 @@ impl<T> Cache<T> {
 
     fn try_reserve(&self, bytes: u64) -> bool {
         loop {
-            let mut kept = self.lock();
+            let mut kept = locked(&self.kept);
             let (mut unused, mut first): (_, Option<(u64, usize)>) = (0, None);
             for (number, slot) in kept.slots.iter().filter(|(_, slot)| slot.is_unused()) {
                 let use_of_slot = (slot.last_use, *number);
@@ -133,10 +134,6 @@ impl<T> Cache<T> {
             // Frees its memory, which takes no lock.
             drop(slot);
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Kept<T>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,12 +5,13 @@ mod fields;
 mod frames;
 mod scan;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use penstock_engine::item::{Origin, Sample};
+use penstock_engine::lock::locked;
 use penstock_engine::numbered::Open;
 use penstock_engine::ports::SourceFault;
 use penstock_engine::typed::Typing;
@@ -100,7 +101,7 @@ impl Decode for Records {
         let key = sample.key.clone();
         if add(&self.fields, sample, record, self.most_bytes)? {
             let file = key.rsplit_once('#').map_or(&*key, |(file, _)| file);
-            let mut last = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut last = locked(&self.warned);
             if &**last != file {
                 self.damage.warn(SEQUENCES, file);
                 *last = file.into();

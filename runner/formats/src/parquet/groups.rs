@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures::future::try_join_all;
+use penstock_engine::lock::locked;
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, Version};
 use tokio::sync::Semaphore;
@@ -127,7 +128,7 @@ impl Reader {
         layout: &Layout,
         is_wanted: impl Fn(usize) -> bool,
     ) -> u64 {
-        let found = self.found();
+        let found = locked(&self.found);
         let more = |(at, chunk): (usize, &Chunk)| match is_wanted(at) {
             true => {
                 found.get(&group.column(at)).map_or(0, |expanded| expanded.saturating_sub(chunk.expanded))
@@ -136,10 +137,6 @@ impl Reader {
         };
         let more = if found.is_empty() { 0 } else { group.chunks.iter().enumerate().map(more).sum() };
         group.needed_bytes(layout, &is_wanted).saturating_add(more)
-    }
-
-    fn found(&self) -> MutexGuard<'_, HashMap<(u32, u32, usize), u64>> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads and decodes the columns at these positions. Returns `reserved` with what they take.
@@ -153,7 +150,7 @@ impl Reader {
         let wanted: Box<[usize]> = (0..group.chunks.len()).filter(|at| is_wanted(*at)).collect();
         let (layout, mut chunks, rows) = (file.layout.clone(), group.chunks.clone(), group.rows);
         for (at, chunk) in chunks.iter_mut().enumerate().filter(|(_, chunk)| chunk.expanded > 0) {
-            chunk.expanded = self.found().get(&group.column(at)).copied().unwrap_or(chunk.expanded);
+            chunk.expanded = locked(&self.found).get(&group.column(at)).copied().unwrap_or(chunk.expanded);
         }
         let mut reads = Reads::new(ReadLimits::OF_COLUMNS);
         for chunk in wanted.iter().map(|at| &chunks[*at]) {
@@ -191,7 +188,7 @@ impl Reader {
         let (columns, bytes) = match decoded {
             Decoded::Columns(columns, bytes) => (columns, bytes),
             Decoded::Short(columns) => {
-                self.found().extend(columns.into_iter().map(|(at, bytes)| (group.column(at), bytes)));
+                locked(&self.found).extend(columns.into_iter().map(|(at, bytes)| (group.column(at), bytes)));
                 let message = format!("{} takes more memory than is free", group.named(file, &self.store));
                 return Err(SourceFault::new(message, None));
             }
@@ -241,7 +238,7 @@ impl Decoding {
         for (place, (&at, of_column)) in self.wanted.iter().zip(&bytes).enumerate() {
             let (leaf, chunk) = (&self.layout.leaves[at], &self.chunks[at]);
             pages::check_codec(chunk.codec).map_err(|reason| FileFault::column(&leaf.name, reason))?;
-            let memory = || self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            let memory = || locked(&self.memory);
             memory().begin(chunk.expanded);
             // The library panics on some damaged values.
             let decoded = catch_unwind(AssertUnwindSafe(|| {

@@ -1,10 +1,11 @@
 //! Opening of files: their footers, and the rows that meet the comparisons of a document.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures::stream::{self, StreamExt, TryStreamExt};
+use penstock_engine::lock::locked;
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, RAISE_BUFFER, RangedObject, shown};
 use penstock_types::data_set::DataFields;
@@ -229,8 +230,7 @@ fn parse(
 }
 
 fn layout(schema: Vec<Node>, source: &ParquetSource, layouts: &Layouts) -> Result<Arc<Layout>, FileFault> {
-    let known = || layouts.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, layout)) = known().iter().find(|(known, _)| *known == schema) {
+    if let Some((_, layout)) = locked(layouts).iter().find(|(known, _)| *known == schema) {
         return Ok(layout.clone());
     }
     let layout = Arc::new(Layout::new(&schema, source)?);
@@ -239,7 +239,7 @@ fn layout(schema: Vec<Node>, source: &ParquetSource, layouts: &Layouts) -> Resul
             filter::check(comparison, &layout.leaves[*leaf])?;
         }
     }
-    let mut known = known();
+    let mut known = locked(layouts);
     if known.len() < MAX_LAYOUTS {
         known.push((schema, layout.clone()));
     }

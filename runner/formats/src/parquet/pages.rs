@@ -1,12 +1,13 @@
 //! Pages of a column chunk. All sizes and counts that they state are checked before memory is allocated by them.
 
 use std::io::Read;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use parquet::basic::{Encoding, Type as Physical};
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::ParquetError;
+use penstock_engine::lock::locked;
 use penstock_engine::memory::{Block, buffer, bytes_of};
 
 use super::columns::Leaf;
@@ -173,8 +174,7 @@ impl Pages {
         let values = self.behind_levels(header, &content)?;
         let levels = &content[..content.len() - values.len()];
         let prefixed = Prefixed::read(values, header.values, self.fixed_length())?;
-        let has_room = self.memory.lock().unwrap_or_else(PoisonError::into_inner).take(prefixed.size());
-        if !has_room {
+        if !locked(&self.memory).take(prefixed.size()) {
             return Err("has values in the encoding DELTA_BYTE_ARRAY for which there is no memory".into());
         }
         Ok(prefixed.plain(levels)?.into())

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use penstock_engine::chunk::{Chunk, Outcome};
 use penstock_engine::item::{Field, Origin, Sample, Value};
+use penstock_engine::lock::locked;
 use penstock_engine::numbered::{Numbered, ReadFault, ReadSamples};
 use penstock_engine::ports::{Fault, SourceFault};
 use penstock_engine::share::Share;
@@ -167,8 +168,7 @@ impl Rows {
 
     /// The columns of a row group, or the outcome of its samples if it is damaged. A damaged row group is read once.
     async fn whole_columns(&self, number: usize) -> Result<Result<InUse<Columns>, Outcome>, SourceFault> {
-        let damaged = || self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = damaged().get(&number).cloned();
+        let known = locked(&self.damaged).get(&number).cloned();
         if let Some(outcome) = known {
             return Ok(Err(outcome));
         }
@@ -176,7 +176,7 @@ impl Rows {
             Ok(columns) => Ok(Ok(columns)),
             Err(fault) => {
                 let outcome = self.damage.sample(fault)?;
-                damaged().insert(number, outcome.clone());
+                locked(&self.damaged).insert(number, outcome.clone());
                 Ok(Err(outcome))
             }
         }

@@ -1,10 +1,11 @@
 //! Form of records, and of the samples made of them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use penstock_engine::chunk::Outcome;
 use penstock_engine::item::{Origin, Sample, Value};
+use penstock_engine::lock::locked;
 use penstock_engine::ports::SourceFault;
 use penstock_types::data_set::{DataField, DataFields};
 use penstock_types::plan::BYTES_FIELD;
@@ -125,7 +126,7 @@ impl RecordFormat {
         let columns = rows.columns(header, charset, self.key.as_deref(), &self.types);
         self.keep(parser);
         let columns = columns?;
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = locked(&self.last);
         if **last != columns {
             *last = Arc::new(columns);
         }

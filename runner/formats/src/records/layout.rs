@@ -1,9 +1,10 @@
 //! Limits of records, and readers of rows.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use csv_core::ReadRecordResult;
 use penstock_engine::item::Field;
+use penstock_engine::lock::locked;
 use penstock_types::spec::TableForm;
 
 /// Name of the member or column that becomes the sample's key unless a document names another.
@@ -24,13 +25,12 @@ pub(super) struct Readers(Arc<Mutex<Vec<csv_core::Reader>>>);
 
 impl Readers {
     pub(super) fn take(&self, form: TableForm) -> csv_core::Reader {
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        kept.unwrap_or_else(|| reader(form))
+        locked(&self.0).pop().unwrap_or_else(|| reader(form))
     }
 
     /// Keeps a reader that has read whole rows.
     pub(super) fn keep(&self, reader: csv_core::Reader) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(reader);
+        locked(&self.0).push(reader);
     }
 }
 
