@@ -30,3 +30,11 @@ impl From<Reason> for String {
 pub(crate) fn interrupted(work: &str, error: JoinError) -> SourceFault {
     SourceFault::new(format!("{work} was interrupted"), Some(error.into()))
 }
+
+/// Result of `work`, which runs on a blocking thread; `name` says for messages what it does.
+pub(crate) async fn blocking<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, SourceFault> {
+    spawn_blocking(work).await.map_err(|error| interrupted(name, error))
+}

@@ -9,7 +9,7 @@ use penstock_engine::ports::SourceFault;
 use tokio::task::JoinSet;
 
 use crate::bounded::BoundedStore;
-use crate::error::StoreError;
+use crate::error::{StoreError, interrupted};
 use crate::store::Version;
 
 /// Size of a read in bytes.
@@ -142,8 +142,7 @@ impl Blocks {
         let start = range.start;
         let read = read.join_next().await.expect("the set has one task, whose end removes the set");
         self.reads.pop_front();
-        let mut block =
-            read.map_err(|error| SourceFault::new("reading an object was interrupted", Some(error.into())))??;
+        let mut block = read.map_err(|error| interrupted("reading an object", error))??;
         drop(block.split_to((self.read_to - start) as usize));
         self.window = self.most_reads.min(self.window + 1);
         self.read_to += block.len() as u64;

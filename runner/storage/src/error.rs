@@ -124,6 +124,11 @@ impl Access {
     }
 }
 
+/// Fault of `work` on another thread or task that did not end.
+pub fn interrupted(work: &str, error: JoinError) -> SourceFault {
+    SourceFault::new(format!("{work} was interrupted"), Some(error.into()))
+}
+
 /// Formats a key for messages: in backticks, with control characters escaped, and cut off if very long.
 pub fn shown(key: &str) -> impl fmt::Display + use<> {
     const MOST_CHARS: usize = 200;

@@ -12,7 +12,7 @@ use tokio::task::spawn_blocking;
 
 use crate::blocks::RangedObject;
 use crate::bounded::BoundedStore;
-use crate::error::shown;
+use crate::error::interrupted;
 use crate::keyed::KeyedSamples;
 use crate::keys::PackedKeys;
 use parser::Parser;
@@ -64,10 +64,8 @@ async fn read(store: &BoundedStore, index: &Arc<str>, most_bytes: u64) -> Result
         let block = object.read(start..end).await?;
         // Runs on a blocking thread, because parsing a few MiB of JSON takes milliseconds.
         let parsing = spawn_blocking(move || parser.read(&block).map(|()| parser));
-        let parsed = parsing
-            .await
-            .map_err(|error| SourceFault::new("reading the index was interrupted", Some(error.into())))?;
-        parser = parsed.map_err(|reason| fault(&reason.to_string()))?;
+        let parsed = parsing.await.map_err(|error| interrupted("reading the index", error))?;
+        parser = parsed.map_err(|reason| fault(&reason))?;
         let keys = parser.keys();
         if keys.bytes() > most_bytes {
             return Err(fault(&format!(

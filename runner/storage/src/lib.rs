@@ -29,7 +29,7 @@ mod write;
 
 pub use blocks::{AHEAD_BYTES, BYTE_ORDER_MARK, Blocks, RangedObject};
 pub use bounded::{BoundedStore, DEFAULT_READS, ReadTime};
-pub use error::{Access, OpenFault, StoreError, shown};
+pub use error::{Access, OpenFault, StoreError, interrupted, shown};
 pub use fetch::FetchOp;
 pub use folder::FolderStore;
 pub use index::{MAX_INDEX_BYTES, RAISE_BUFFER, index_samples, write_index};

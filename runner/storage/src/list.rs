@@ -15,7 +15,7 @@ use penstock_types::traversal::{Traversal, TraversalSettings};
 use tokio::task::JoinSet;
 
 use crate::bounded::BoundedStore;
-use crate::error::{StoreError, shown};
+use crate::error::{StoreError, interrupted, shown};
 use crate::index::{MAX_INDEX_BYTES, RAISE_BUFFER};
 use crate::keyed::{CHUNK, KeyedSamples, produced};
 use crate::keys::{Keys, KeysDigest, LinkedKey, Omitted, PackedKeys};
@@ -161,8 +161,7 @@ impl InPages {
             let waits = self.is_short || self.traversal.is_epoch_visited();
             let read = if waits { next.join_next().await } else { next.try_join_next() };
             let Some(read) = read else { break };
-            let (pages, page) =
-                read.map_err(|error| SourceFault::new("the listing was interrupted", Some(error.into())))?;
+            let (pages, page) = read.map_err(|error| interrupted("the listing", error))?;
             self.next = match page.transpose()? {
                 None => None,
                 Some(page) => {

@@ -310,12 +310,11 @@ impl<T> Following<T> {
     /// Begins to read the shard, once it is open.
     pub(super) fn begin(&mut self, open: impl FnOnce(RangedObject) -> Box<dyn InOrder<T>>) {
         if let Some(opened) = self.opening.try_join_next() {
-            self.begun =
-                Some(opened.map_err(|error| interrupted("opening a shard", error)).flatten().map(|object| {
-                    let mut samples = open(object.clone());
-                    samples.content().begin();
-                    (object, samples)
-                }));
+            self.begun = Some(found(opened).map(|object| {
+                let mut samples = open(object.clone());
+                samples.content().begin();
+                (object, samples)
+            }));
         }
     }
 
@@ -327,14 +326,13 @@ impl<T> Following<T> {
         match self.begun.take() {
             Some(begun) => Some(begun),
             None => {
-                let opened = self.opening.join_next().await?;
-                Some(
-                    opened
-                        .map_err(|error| interrupted("opening a shard", error))
-                        .flatten()
-                        .map(|object| (object.clone(), open(object))),
-                )
+                let opened = found(self.opening.join_next().await?);
+                Some(opened.map(|object| (object.clone(), open(object))))
             }
         }
     }
+}
+
+fn found(opened: Result<Result<RangedObject, SourceFault>, JoinError>) -> Result<RangedObject, SourceFault> {
+    opened.map_err(|error| interrupted("opening a shard", error)).flatten()
 }

@@ -19,11 +19,12 @@ use penstock_types::resume::Hash;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::format::RecordFormat;
-use super::part::{PART_BYTES, Part, Raw, interrupted, parse};
+use super::part::{PART_BYTES, Part, READING, Raw, parse};
 use super::split::{LongRecords, MAX_RECORD_BYTES, Piece, Splitter};
 use super::{ahead_bytes, kinds};
 use crate::in_order::Done;
 use crate::ranges::{Read, ReadLimits, Reads};
+use crate::reason::interrupted;
 use crate::shards::{Shards, Starts};
 
 /// Samples of the records of one or several objects, in any order. The objects are read once for the starts of their records (8 bytes
@@ -343,7 +344,7 @@ impl Lessons {
 
     async fn join_next(&mut self) -> Result<(), SourceFault> {
         let Some(running) = self.running.pop_front() else { return Ok(()) };
-        let learnt = running.await.map_err(interrupted)?;
+        let learnt = running.await.map_err(|error| interrupted(READING, error))?;
         learnt.and_then(|more| self.learner.join(more)).map_err(|fault| RECORD_CURES.fault(&fault))
     }
 }
