@@ -1,7 +1,7 @@
 //! Reasons why data cannot be read.
 
 use penstock_engine::ports::SourceFault;
-use tokio::task::JoinError;
+use tokio::task::{JoinError, spawn_blocking};
 
 /// Reason why a value, or what contains it, cannot be read: the end of a sentence about it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -15,9 +15,8 @@ use penstock_storage::{
 use penstock_types::left_out::Endings;
 use penstock_types::resume::Hash;
 use penstock_types::spec::{By, SourceRules, SourceSettings};
-use tokio::task::spawn_blocking;
 
-use crate::reason::interrupted;
+use crate::reason::blocking;
 
 /// Shards that a document names.
 #[derive(Clone, Debug)]

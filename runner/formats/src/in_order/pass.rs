@@ -8,7 +8,7 @@ use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, RangedObject};
 use penstock_types::resume::{DataSet, Hash};
 use penstock_types::traversal::Traversal;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use super::{InOrder, ShardStream, Unvisited};
 use crate::damage::Damage;

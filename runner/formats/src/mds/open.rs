@@ -10,11 +10,10 @@ use flate2::read::MultiGzDecoder;
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, RangedObject};
 use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
 
 use super::index::{Compression, File, MdsIndex, Shard};
 use crate::cache::{Cache, InUse, Limits};
-use crate::reason::{Reason, interrupted};
+use crate::reason::{Reason, blocking};
 use crate::unpack;
 use crate::value::{little_endian, read_up_to};
 
@@ -88,12 +87,11 @@ impl OpenShards {
                 let object = self.object(zip).await?;
                 let bytes = object.read(0..zip.bytes).await?;
                 let (compression, hashes, size) = (*compression, zip.hashes.clone(), shard.raw.bytes);
-                let work = spawn_blocking(move || {
+                let content = blocking("reading a shard", move || {
                     check_hashes(&hashes, &bytes)?;
                     decompressed(compression, &bytes, size)
                 });
-                let done = work.await.map_err(|error| interrupted("reading a shard", error))?;
-                let content = done.map_err(|reason| self.file_fault(zip, &reason.to_string()))?;
+                let content = content.await?.map_err(|reason| self.fault(zip, &reason.to_string()))?;
                 // The index states a size that the places fit into, and the content has this size.
                 (content.slice(..head as usize), Content::Held(content))
             }

@@ -10,7 +10,6 @@ use penstock_engine::lock::locked;
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, Version};
 use tokio::sync::Semaphore;
-use tokio::task::spawn_blocking;
 
 use super::columns::Layout;
 use super::decode::{Column, decode};
@@ -21,7 +20,7 @@ use super::growing::Growing;
 use super::pages::{self, Pages};
 use crate::cache::Reserved;
 use crate::ranges::{Read, ReadLimits, Reads};
-use crate::reason::{Reason, interrupted};
+use crate::reason::{Reason, blocking};
 
 #[derive(Debug)]
 pub(super) struct File {
@@ -207,7 +206,7 @@ impl Reader {
         // The semaphore is never closed.
         let _permit = self.decoders.acquire().await;
         // A cancelled caller does not end the work, and what that owns.
-        spawn_blocking(work).await.map_err(|error| interrupted("decoding a row group", error))
+        blocking("decoding a row group", work).await
     }
 }
 

@@ -10,7 +10,6 @@ use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, RAISE_BUFFER, RangedObject, shown};
 use penstock_types::data_set::DataFields;
 use penstock_types::spec::ParquetSource;
-use tokio::task::spawn_blocking;
 
 use super::columns::{Lacking, Layout, Leaf};
 use super::fault::{FileFault, escaped};
@@ -19,7 +18,7 @@ use super::footer::{self, RowGroup, TAIL};
 use super::groups::{File, Group};
 use super::schema::{self, Node};
 use crate::access::Access;
-use crate::reason::interrupted;
+use crate::reason::blocking;
 use crate::shards::Shards;
 
 /// Bytes at the end of a file that are read first; most footers are shorter.
@@ -160,8 +159,7 @@ async fn open_file(
     };
     let footer = footer_of(&object, most_footer, fault).await?;
     let end = object.size() - TAIL - footer.len() as u64;
-    let parse = spawn_blocking(move || parse(&footer, end, &source, &layouts));
-    let parsed = parse.await.map_err(|error| interrupted("reading a footer", error))?;
+    let parsed = blocking("reading a footer", move || parse(&footer, end, &source, &layouts)).await?;
     let (layout, groups, fields) = parsed.map_err(fault)?;
     let file = File { key: key.clone(), version: object.version().clone(), layout };
     Ok((file, groups, fields))

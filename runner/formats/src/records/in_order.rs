@@ -12,16 +12,16 @@ use penstock_engine::typed::Typing;
 use penstock_storage::{BoundedStore, RangedObject};
 use penstock_types::data_set::{DataFields, LEARN_BYTES, LEARN_SAMPLES, Learner};
 use penstock_types::traversal::{Traversal, TraversalSettings};
-use tokio::task::spawn_blocking;
 
 use super::ahead_bytes;
 use super::format::RecordFormat;
 use super::numbered::{RECORD_CURES, learn_line, table_fields};
-use super::part::{Part, Raw, interrupted, parse};
+use super::part::{Part, READING, Raw, parse};
 use super::split::{LongRecords, Splitter};
 use crate::access::Access;
 use crate::damage::Damage;
 use crate::in_order::{Done, InOrder, Pass, ShardStream, Unvisited};
+use crate::reason::blocking;
 use crate::sequence::Sequence;
 use crate::shards::Shards;
 
@@ -113,7 +113,7 @@ impl RecordSource {
             }
             let lines: Vec<Raw> = pass.kept.range(first..).map(|(_, line)| line.clone()).collect();
             let format = self.format.format.clone();
-            let learning = spawn_blocking(move || {
+            let learnt = blocking(READING, move || {
                 for Raw { part, piece, .. } in lines {
                     if learner.samples() >= most || bytes >= LEARN_BYTES {
                         break;
@@ -123,8 +123,7 @@ impl RecordSource {
                 }
                 Ok((learner, bytes))
             });
-            let learnt = learning.await.map_err(interrupted)?;
-            (learner, bytes) = learnt.map_err(|fault| RECORD_CURES.fault(&fault))?;
+            (learner, bytes) = learnt.await?.map_err(|fault| RECORD_CURES.fault(&fault))?;
         }
         Ok(learner.finish(false))
     }

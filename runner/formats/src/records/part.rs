@@ -15,9 +15,13 @@ use super::format::RecordFormat;
 use super::rows::Columns;
 use super::split::Piece;
 use crate::in_order::Done;
+use crate::reason::blocking;
 
 /// Memory of an object whose records are known, without their places and its columns, in bytes.
 pub(super) const PART_BYTES: u64 = 256;
+
+/// Work of blocking threads, for messages.
+pub(super) const READING: &str = "reading records";
 
 /// An object with records, and its columns if it is a table.
 pub(super) struct Part {
@@ -59,7 +63,7 @@ pub(super) async fn parse(
     mut records: Vec<Raw>,
     share: Share,
 ) -> Result<Done<Raw>, SourceFault> {
-    let parsing = spawn_blocking(move || {
+    let parsed = blocking(READING, move || {
         let (mut parser, mut chunk) = (format.parser(), Chunk::with_capacity(records.len()));
         let mut fault = None;
         for (place, record) in records.iter().enumerate() {
@@ -86,9 +90,5 @@ pub(super) async fn parse(
         let left = records.split_off(chunk.len());
         Done { chunk, left, fault }
     });
-    parsing.await.map_err(interrupted)
-}
-
-pub(super) fn interrupted(error: JoinError) -> SourceFault {
-    SourceFault::new("reading records was interrupted", Some(error.into()))
+    parsed.await
 }
