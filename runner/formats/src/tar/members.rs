@@ -85,136 +85,146 @@ impl Members {
     pub(crate) async fn next(&mut self) -> Result<Option<Member>, SourceFault> {
         let mut extension = Extension::default();
         // Headers before the next file, which lie side by side: the place of the first, and their checksum.
-        let mut headers = (self.bytes.position(), crc32fast::Hasher::new());
-        loop {
-            if self.is_ended {
-                return Ok(None);
-            }
+        let (mut first, mut checksum) = (self.bytes.position(), crc32fast::Hasher::new());
+        while !self.is_ended {
             let start = self.bytes.position();
-            // Archives of some writers end without the block of zeros, and those that were cut between two files.
             if let Some(end) = self.bytes.end().await? {
-                if start == 0 {
-                    return Err(self.fault(0, "is empty: was it written in full?"));
-                }
-                if end < start {
-                    return Err(
-                        self.fault(end, "ends within a file or the padding behind it: is it truncated?")
-                    );
-                }
-                return match extension.is_there {
-                    false => {
-                        self.lacks_end = true;
-                        self.damage
-                            .warn("shards without an end mark, as if they were cut", &self.bytes.object.key);
-                        Ok(None)
-                    }
-                    true => Err(self.fault(start, "ends after an extended header: is it truncated?")),
-                };
+                return self.end_without_mark(start, end, &extension).map(|()| None);
             }
             let header = self.bytes.take(BLOCK).await?;
             let Some(header) = header else { return Err(self.fault(start, "ends within a header")) };
             if header.iter().all(|byte| *byte == 0) {
                 self.is_ended = true;
                 self.read_padding().await?;
-                return Ok(None);
+                break;
             }
             if self.has_digests {
-                headers.1.update(&header);
+                checksum.update(&header);
             }
             let header = Header::read(&header).map_err(|reason| self.fault(start, reason))?;
             let is_file = header.is_file(&extension);
-            let size = match header.kind {
-                b'L' | b'K' | b'x' | b'X' | b'g' => header.size,
-                // Behind links, folders and devices no content follows, even if they state a size.
-                b'1'..=b'6' => 0,
-                b'0' | 0 | b'7' if !is_file => 0,
-                _ => extension.size.unwrap_or(header.size),
-            };
+            let size = header.content_bytes(is_file, &extension);
             let content = start + BLOCK;
             let padded = size.checked_next_multiple_of(BLOCK).and_then(|size| content.checked_add(size));
             let archive = self.bytes.size().unwrap_or(u64::MAX);
             let Some(next) = padded.filter(|next| *next <= archive) else {
                 let name = readable(extension.name.unwrap_or(header.name));
-                let shown = shown(&name);
-                let reason = match content.checked_add(size) {
-                    Some(end) if end <= archive => {
-                        format!("ends within the padding behind {shown}: is it truncated?")
-                    }
-                    _ => format!("ends before the {size} bytes of {shown}: is it truncated?"),
-                };
-                if is_file {
-                    return Ok(Some(Member {
-                        name,
-                        content: content..content,
-                        digest: None,
-                        cut: Some(reason),
-                    }));
-                }
-                return Err(self.fault(start, &reason));
+                return self.cut_member(name, content, size, is_file).map(Some);
             };
             match header.kind {
                 b'L' | b'x' | b'X' | b'g' => {
-                    if size > MAX_EXTENSION {
-                        let reason =
-                            format!("has an extended header of {size} bytes, more than {MAX_EXTENSION}");
-                        return Err(self.fault(start, &reason));
-                    }
-                    let Some(mut text) = self.bytes.take(next - content).await? else {
-                        return Err(self.fault(start, "ends within an extended header: is it truncated?"));
-                    };
-                    if self.has_digests {
-                        headers.1.update(&text);
-                    }
-                    text.truncate(size as usize);
-                    let mut read = Extension { is_there: header.kind != b'g', ..Extension::default() };
-                    match header.kind {
-                        b'L' => read.name = Some(until_nul(&text).to_vec()),
-                        _ => read.read_pax(&text).map_err(|reason| self.fault(start, reason))?,
-                    }
-                    if header.kind == b'g' && (read.name.is_some() || read.size.is_some() || read.is_sparse) {
-                        let reason = "has a global header with a path, a size or holes for all files, which is not read";
-                        return Err(SourceFault { is_damage: false, ..self.fault(start, reason) });
-                    }
-                    extension.or(read);
+                    extension.or(self.read_extension(header.kind, start, size, &mut checksum).await?);
                     continue;
                 }
                 b'S' => return Err(self.sparse(start)),
                 _ if is_file && extension.is_sparse => return Err(self.sparse(start)),
                 _ if is_file => {
                     let name = readable(extension.name.map_or(header.name, without_slashes));
-                    if name.len() > MAX_NAME {
-                        return Err(self.fault(start, "has a name of more than 4096 bytes"));
-                    }
-                    let (first, checksum) = headers;
-                    let header_bytes = content - first;
-                    if header_bytes > MAX_HEADERS {
-                        let reason = format!(
-                            "has headers of {header_bytes} bytes before a file, more than {MAX_HEADERS}"
-                        );
-                        return Err(SourceFault { is_damage: false, ..self.fault(first, &reason) });
-                    }
-                    let digest =
-                        self.has_digests.then(|| Digest { header_bytes, checksum: checksum.finalize() });
-                    return Ok(Some(Member { name, content: content..content + size, digest, cut: None }));
+                    return self.member(name, content..content + size, first, checksum).map(Some);
                 }
                 // The target of a link.
                 b'K' => {}
                 kind => {
-                    let reason = match kind {
-                        b'1' | b'2' => Some(LeftOutReason::Link),
-                        // Folders, lists of their files, and names of volumes.
-                        b'0' | 0 | b'5' | b'7' | b'D' | b'V' => None,
-                        _ => Some(LeftOutReason::NoFile),
-                    };
-                    if let Some(reason) = reason {
+                    if let Some(reason) = left_out(kind) {
                         self.leave_out(reason, &readable(extension.name.unwrap_or(header.name)));
                     }
                     extension = Extension::default();
                 }
             }
             self.bytes.seek(next);
-            headers = (next, crc32fast::Hasher::new());
+            (first, checksum) = (next, crc32fast::Hasher::new());
         }
+        Ok(None)
+    }
+
+    /// Notes the end of an archive without the block of zeros: some writers leave it out, and others were cut between two files.
+    fn end_without_mark(&mut self, start: u64, end: u64, extension: &Extension) -> Result<(), SourceFault> {
+        if start == 0 {
+            return Err(self.fault(0, "is empty: was it written in full?"));
+        }
+        if end < start {
+            return Err(self.fault(end, "ends within a file or the padding behind it: is it truncated?"));
+        }
+        if extension.is_there {
+            return Err(self.fault(start, "ends after an extended header: is it truncated?"));
+        }
+        self.lacks_end = true;
+        self.damage.notes.warn("shards without an end mark, as if they were cut", &self.bytes.object.key);
+        Ok(())
+    }
+
+    /// The file whose content, or the padding behind it, would end behind the archive. Anything but a file is a fault.
+    fn cut_member(
+        &self,
+        name: String,
+        content: u64,
+        size: u64,
+        is_file: bool,
+    ) -> Result<Member, SourceFault> {
+        let shown = shown(&name);
+        let archive = self.bytes.size().unwrap_or(u64::MAX);
+        let reason = match content.checked_add(size) {
+            Some(end) if end <= archive => {
+                format!("ends within the padding behind {shown}: is it truncated?")
+            }
+            _ => format!("ends before the {size} bytes of {shown}: is it truncated?"),
+        };
+        match is_file {
+            true => Ok(Member { name, content: content..content, digest: None, cut: Some(reason) }),
+            false => Err(self.fault(content - BLOCK, &reason)),
+        }
+    }
+
+    /// Reads the extended header behind the block at `start`, and adds it to `checksum` if digests are needed.
+    async fn read_extension(
+        &mut self,
+        kind: u8,
+        start: u64,
+        size: u64,
+        checksum: &mut crc32fast::Hasher,
+    ) -> Result<Extension, SourceFault> {
+        if size > MAX_EXTENSION {
+            let reason = format!("has an extended header of {size} bytes, more than {MAX_EXTENSION}");
+            return Err(self.fault(start, &reason));
+        }
+        let Some(mut text) = self.bytes.take(size.next_multiple_of(BLOCK)).await? else {
+            return Err(self.fault(start, "ends within an extended header: is it truncated?"));
+        };
+        if self.has_digests {
+            checksum.update(&text);
+        }
+        text.truncate(size as usize);
+        let mut read = Extension { is_there: kind != b'g', ..Extension::default() };
+        match kind {
+            b'L' => read.name = Some(until_nul(&text).to_vec()),
+            _ => read.read_pax(&text).map_err(|reason| self.fault(start, reason))?,
+        }
+        if kind == b'g' && (read.name.is_some() || read.size.is_some() || read.is_sparse) {
+            let reason = "has a global header with a path, a size or holes for all files, which is not read";
+            return Err(SourceFault { is_damage: false, ..self.fault(start, reason) });
+        }
+        Ok(read)
+    }
+
+    /// A whole file, whose headers begin at `first`.
+    fn member(
+        &self,
+        name: String,
+        content: Range<u64>,
+        first: u64,
+        checksum: crc32fast::Hasher,
+    ) -> Result<Member, SourceFault> {
+        if name.len() > MAX_NAME {
+            return Err(self.fault(content.start - BLOCK, "has a name of more than 4096 bytes"));
+        }
+        let header_bytes = content.start - first;
+        if header_bytes > MAX_HEADERS {
+            let reason =
+                format!("has headers of {header_bytes} bytes before a file, more than {MAX_HEADERS}");
+            return Err(SourceFault { is_damage: false, ..self.fault(first, &reason) });
+        }
+        let digest = self.has_digests.then(|| Digest { header_bytes, checksum: checksum.finalize() });
+        Ok(Member { name, content, digest, cut: None })
     }
 
     /// Looks at what follows the end mark, usually zeros up to 10 KiB. Compressed content is read to its end, so that its checksum is verified.
@@ -228,7 +238,7 @@ impl Members {
         if has_data {
             let warning =
                 "shards with data behind their end mark, which are not read (are several archives joined?)";
-            self.damage.warn(warning, &self.bytes.object.key);
+            self.damage.notes.warn(warning, &self.bytes.object.key);
         }
         Ok(())
     }
@@ -287,6 +297,17 @@ impl Header {
         Ok(Self { kind, name, size })
     }
 
+    /// Size of the content behind the header, without its padding.
+    fn content_bytes(&self, is_file: bool, extension: &Extension) -> u64 {
+        match self.kind {
+            b'L' | b'K' | b'x' | b'X' | b'g' => self.size,
+            // Behind links, folders and devices no content follows, even if they state a size.
+            b'1'..=b'6' => 0,
+            b'0' | 0 | b'7' if !is_file => 0,
+            _ => extension.size.unwrap_or(self.size),
+        }
+    }
+
     /// True for a file. Old archives mark folders by a `/` at the end of the name, and so do some others; the name of an extended header counts.
     fn is_file(&self, extension: &Extension) -> bool {
         if !matches!(self.kind, b'0' | 0 | b'7') {
@@ -334,6 +355,16 @@ impl Extension {
             text = rest;
         }
         Ok(())
+    }
+}
+
+/// Reason to count something of this kind that is no file.
+fn left_out(kind: u8) -> Option<LeftOutReason> {
+    match kind {
+        b'1' | b'2' => Some(LeftOutReason::Link),
+        // Folders, lists of their files, and names of volumes.
+        b'0' | 0 | b'5' | b'7' | b'D' | b'V' => None,
+        _ => Some(LeftOutReason::NoFile),
     }
 }
 
