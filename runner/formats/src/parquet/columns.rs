@@ -114,14 +114,7 @@ struct Around<'a> {
 impl Layout {
     /// Finds the columns of a source in a file.
     pub(super) fn new(schema: &[Node], source: &ParquetSource) -> Result<Self, FileFault> {
-        let mut tree = Tree::default();
-        for node in schema {
-            tree.add(node, Around { name: &node.name, level: 0, lists: &[] })?;
-        }
-        let mut names = BTreeSet::new();
-        if let Some(twice) = tree.leaves.iter().find(|leaf| !names.insert(&leaf.name)) {
-            return Err(FileFault::column(&twice.name, "has the name of another column; rename one of them"));
-        }
+        let mut tree = Tree::of(schema)?;
         let find = |name: &String| tree.find(name);
         let key = source.sample_key.as_ref().map(find).transpose()?.map(|field| field.leaf);
         // Other files of the data set may have a column that this one does not have.
@@ -146,54 +139,38 @@ impl Layout {
                 named.filter_map(field).collect()
             }
         };
-        let filter: Vec<Option<usize>> = source
-            .filter
-            .iter()
-            .map(|comparison| found(&comparison.column).map(|field| field.leaf))
-            .collect();
-        let mut made = BTreeSet::new();
-        for field in &mut fields {
-            let leaf = &tree.leaves[field.leaf];
-            leaf.check()?;
-            if leaf.is_list_of_blobs() {
-                check_name(&field.name).map_err(|reason| FileFault::column(&leaf.name, reason))?;
-                field.offsets = Some(offsets_name(&field.name));
-            }
-            for name in [Some(&field.name), field.offsets.as_ref()].into_iter().flatten() {
-                if !made.insert(name.clone()) {
-                    let reason = format!(
-                        "becomes the field `{}`, but another column becomes that field as well; rename one of them in `fields`",
-                        escaped(name)
-                    );
-                    return Err(FileFault::column(&leaf.name, reason));
-                }
-            }
-        }
-        if let Some(leaf) = key.map(|key| &tree.leaves[key])
-            && (!leaf.lists.is_empty() || !matches!(leaf.kind, Kind::Text | Kind::Int { .. }))
-        {
-            let reason = "has neither texts nor whole numbers, so that its values are no keys; set another `sample_key`";
-            return Err(FileFault::column(&leaf.name, reason));
+        let compared = source.filter.iter().map(|comparison| found(&comparison.column));
+        let filter: Vec<Option<usize>> = compared.map(|field| Some(field?.leaf)).collect();
+        tree.check_fields(&mut fields)?;
+        if let Some(key) = key {
+            tree.leaves[key].check_key()?;
         }
         for field in &fields {
             tree.leaves[field.leaf].has_nan = source.missing.get(&*field.name) == Some(&WhenMissing::Nan);
         }
-        // Only the needed columns are kept.
+        let all = Self { columns: tree.leaves.len(), leaves: tree.leaves, fields, key, filter, lacking };
+        Ok(all.without_unneeded())
+    }
+
+    /// The same with the needed columns alone.
+    fn without_unneeded(self) -> Self {
+        let Self { leaves, fields, key, filter, .. } = &self;
         let columns = fields.iter().flat_map(|field| [Some(field.leaf), field.path]).flatten();
-        let needed: BTreeSet<usize> = columns.chain(key).chain(filter.iter().copied().flatten()).collect();
+        let needed: BTreeSet<usize> = columns.chain(*key).chain(filter.iter().copied().flatten()).collect();
         let needed: Vec<usize> = needed.into_iter().collect();
         let place = |leaf: usize| needed.partition_point(|needed| *needed < leaf);
-        Ok(Self {
-            leaves: needed.iter().map(|leaf| tree.leaves[*leaf].clone()).collect(),
-            fields: fields
-                .into_iter()
-                .map(|field| FieldPlan { leaf: place(field.leaf), path: field.path.map(place), ..field })
-                .collect(),
+        let placed = |field: &FieldPlan| FieldPlan {
+            leaf: place(field.leaf),
+            path: field.path.map(place),
+            ..field.clone()
+        };
+        Self {
+            leaves: needed.iter().map(|leaf| leaves[*leaf].clone()).collect(),
+            fields: fields.iter().map(placed).collect(),
             key: key.map(place),
-            filter: filter.into_iter().map(|leaf| leaf.map(place)).collect(),
-            columns: tree.leaves.len(),
-            lacking,
-        })
+            filter: filter.iter().map(|leaf| leaf.map(place)).collect(),
+            ..self
+        }
     }
 
     /// Fields of the samples of the file. `nulls` are the numbers of nulls in the columns, as far as they are known.
@@ -224,6 +201,44 @@ impl Layout {
 }
 
 impl Tree {
+    fn of(schema: &[Node]) -> Result<Self, FileFault> {
+        let mut tree = Self::default();
+        for node in schema {
+            tree.add(node, Around { name: &node.name, level: 0, lists: &[] })?;
+        }
+        let mut names = BTreeSet::new();
+        match tree.leaves.iter().find(|leaf| !names.insert(&leaf.name)) {
+            Some(twice) => {
+                Err(FileFault::column(&twice.name, "has the name of another column; rename one of them"))
+            }
+            None => Ok(tree),
+        }
+    }
+
+    /// Checks that the columns can become these fields, and names the fields with the places of blobs.
+    fn check_fields(&self, fields: &mut [FieldPlan]) -> Result<(), FileFault> {
+        let mut made = BTreeSet::new();
+        for field in fields {
+            let leaf = &self.leaves[field.leaf];
+            leaf.check()?;
+            // A list of blobs becomes two fields.
+            if leaf.kind == Kind::Blob && !leaf.lists.is_empty() {
+                check_name(&field.name).map_err(|reason| FileFault::column(&leaf.name, reason))?;
+                field.offsets = Some(offsets_name(&field.name));
+            }
+            for name in [Some(&field.name), field.offsets.as_ref()].into_iter().flatten() {
+                if !made.insert(name.clone()) {
+                    let reason = format!(
+                        "becomes the field `{}`, but another column becomes that field as well; rename one of them in `fields`",
+                        escaped(name)
+                    );
+                    return Err(FileFault::column(&leaf.name, reason));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// The field `name`, or the column of that name.
     fn find(&self, name: &str) -> Result<FieldPlan, FileFault> {
         let field = self.fields.iter().find(|field| *field.name == *name).cloned();
@@ -391,6 +406,15 @@ impl Kind {
 }
 
 impl Leaf {
+    fn check_key(&self) -> Result<(), FileFault> {
+        if self.lists.is_empty() && matches!(self.kind, Kind::Text | Kind::Int { .. }) {
+            return Ok(());
+        }
+        let reason =
+            "has neither texts nor whole numbers, so that its values are no keys; set another `sample_key`";
+        Err(FileFault::column(&self.name, reason))
+    }
+
     /// Checks that the values can become a field.
     fn check(&self) -> Result<(), FileFault> {
         let reason = match (self.kind, self.lists.len()) {
@@ -442,11 +466,6 @@ impl Leaf {
                 .field_type(self.lists.len())
                 .map_or_else(|| "has other values".to_owned(), FieldType::in_words),
         }
-    }
-
-    /// True if each value is a list of blobs, which becomes two fields.
-    pub(super) fn is_list_of_blobs(&self) -> bool {
-        self.kind == Kind::Blob && !self.lists.is_empty()
     }
 
     /// Bytes of each value, if all have the same.
