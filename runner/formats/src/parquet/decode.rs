@@ -279,62 +279,84 @@ impl Column {
                 return Err(format!("ends after {read} of {rows} rows").into());
             }
             read += records as u64;
-            match &mut self.lists {
-                Some(lists) => {
-                    if levels.len() != repeats.len() || values.len() > levels.len() {
-                        return Err("has a different number of levels of both kinds".into());
-                    }
-                    let first = self.values.len(self.kind);
-                    let innermost = leaf.lists.last().copied().unwrap_or(highest);
-                    let is_null = |level: &i16| (innermost..highest).contains(level);
-                    if levels.iter().any(is_null) {
-                        let elements = levels.iter().filter(|level| **level >= innermost);
-                        let mut rest = &values[..];
-                        for is_null in elements.map(is_null) {
-                            if is_null {
-                                self.values.add_null_element(self.kind);
-                                continue;
-                            }
-                            let (one, behind) =
-                                rest.split_at_checked(1).ok_or("has fewer values than levels")?;
-                            add(&mut self.values, one)?;
-                            rest = behind;
-                        }
-                    } else {
-                        add(&mut self.values, &values)?;
-                    }
-                    let end = shape.read(lists, &levels, &repeats, first)?;
-                    if end != self.values.len(self.kind) {
-                        return Err("has a different number of values than its levels".into());
-                    }
-                    shape.end(lists, end);
-                }
-                None if values.len() == records => {
-                    add(&mut self.values, &values)?;
-                    if !self.nulls.is_empty() {
-                        self.nulls.resize(self.nulls.len() + records, false);
-                    }
-                }
-                None => {
-                    self.nulls.resize(self.values.len(self.kind), false);
-                    let mut rest = &values[..];
-                    for run in levels.chunk_by(|one, other| (*one == highest) == (*other == highest)) {
-                        let has_values = run.first() == Some(&highest);
-                        if has_values {
-                            let (more, behind) =
-                                rest.split_at_checked(run.len()).ok_or("has fewer values than levels")?;
-                            add(&mut self.values, more)?;
-                            rest = behind;
-                        } else {
-                            run.iter().for_each(|_| self.values.add_null());
-                        }
-                        self.nulls.resize(self.nulls.len() + run.len(), !has_values);
-                    }
+            if self.lists.is_some() {
+                self.add_lists(&mut shape, &levels, &repeats, &values, &mut add)?;
+            } else if values.len() != records {
+                self.add_with_nulls(highest, &levels, &values, &mut add)?;
+            } else {
+                add(&mut self.values, &values)?;
+                if !self.nulls.is_empty() {
+                    self.nulls.resize(self.nulls.len() + records, false);
                 }
             }
         }
         let found = self.lists.as_ref().map_or(self.values.len(self.kind), |lists| lists.starts.len() - 1);
         if found as u64 == rows { Ok(()) } else { Err(format!("has {found} values for {rows} rows").into()) }
+    }
+
+    /// Adds the elements of rows that are lists.
+    fn add_lists<T>(
+        &mut self,
+        shape: &mut Shape<'_>,
+        levels: &[i16],
+        repeats: &[i16],
+        values: &[T],
+        add: &mut impl FnMut(&mut Values, &[T]) -> Result<(), Reason>,
+    ) -> Result<(), Reason> {
+        let Some(lists) = &mut self.lists else { return Ok(()) };
+        if levels.len() != repeats.len() || values.len() > levels.len() {
+            return Err("has a different number of levels of both kinds".into());
+        }
+        let first = self.values.len(self.kind);
+        let highest = shape.leaf.descr.max_def_level();
+        let innermost = shape.leaf.lists.last().copied().unwrap_or(highest);
+        let is_null = |level: &i16| (innermost..highest).contains(level);
+        if levels.iter().any(is_null) {
+            let elements = levels.iter().filter(|level| **level >= innermost);
+            let mut rest = values;
+            for is_null in elements.map(is_null) {
+                if is_null {
+                    self.values.add_null_element(self.kind);
+                    continue;
+                }
+                let (one, behind) = rest.split_at_checked(1).ok_or("has fewer values than levels")?;
+                add(&mut self.values, one)?;
+                rest = behind;
+            }
+        } else {
+            add(&mut self.values, values)?;
+        }
+        let end = shape.read(lists, levels, repeats, first)?;
+        if end != self.values.len(self.kind) {
+            return Err("has a different number of values than its levels".into());
+        }
+        shape.end(lists, end);
+        Ok(())
+    }
+
+    /// Adds the values of rows of which some are nulls.
+    fn add_with_nulls<T>(
+        &mut self,
+        highest: i16,
+        levels: &[i16],
+        values: &[T],
+        add: &mut impl FnMut(&mut Values, &[T]) -> Result<(), Reason>,
+    ) -> Result<(), Reason> {
+        self.nulls.resize(self.values.len(self.kind), false);
+        let mut rest = values;
+        for run in levels.chunk_by(|one, other| (*one == highest) == (*other == highest)) {
+            let has_values = run.first() == Some(&highest);
+            if has_values {
+                let (more, behind) =
+                    rest.split_at_checked(run.len()).ok_or("has fewer values than levels")?;
+                add(&mut self.values, more)?;
+                rest = behind;
+            } else {
+                run.iter().for_each(|_| self.values.add_null());
+            }
+            self.nulls.resize(self.nulls.len() + run.len(), !has_values);
+        }
+        Ok(())
     }
 
     /// Bytes that the values take, without the pages of texts and blobs.
