@@ -1,5 +1,6 @@
 //! Values of fields.
 
+use std::fmt::Display;
 use std::io::Read;
 use std::ops::Range;
 use std::sync::Arc;
@@ -99,4 +100,13 @@ pub(crate) fn text(content: &[u8]) -> Result<String, Reason> {
 
 pub(crate) fn shortened(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_debug).collect()
+}
+
+/// The first of these names in a message; `more` follows if there are others.
+pub(crate) fn listed(names: impl Iterator<Item = impl Display>, more: &str) -> String {
+    const SHOWN: usize = 20;
+    let mut names = names.map(|name| format!("`{name}`"));
+    let first: Vec<String> = names.by_ref().take(SHOWN).collect();
+    let more = if names.next().is_some() { more } else { "" };
+    format!("{}{more}", first.join(", "))
 }

@@ -13,11 +13,8 @@ use penstock_types::spec::{ParquetSource, WhenMissing};
 use super::fault::{FileFault, escaped};
 use super::schema::{Annotation, Form, Node, Unit};
 use crate::lists::{check_name, offsets_field, offsets_name};
+use crate::value::listed;
 
-/// Maximum number of names in a message.
-const SHOWN_NAMES: usize = 20;
-
-/// Maximum number of columns in a file.
 const MAX_COLUMNS: usize = 100_000;
 
 /// Maximum length of the name of a column with the names of the structs around it, in bytes.
@@ -249,9 +246,7 @@ impl Tree {
 
     /// Names of the columns that become fields, for messages.
     fn known(&self) -> String {
-        let known = self.fields.iter().take(SHOWN_NAMES).map(|field| format!("`{}`", escaped(&field.name)));
-        let more = if self.fields.len() > SHOWN_NAMES { " and others" } else { "" };
-        format!("{}{more}", known.collect::<Vec<_>>().join(", "))
+        listed(self.fields.iter().map(|field| escaped(&field.name)), " and others")
     }
 
     /// Adds the columns below a node of the schema.

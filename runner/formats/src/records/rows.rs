@@ -14,6 +14,7 @@ use super::delimiter;
 use super::kinds::field_type;
 use super::layout::{KeyAndFields, MAX_COLUMNS, SAMPLE_KEY, restart};
 use super::written::{MAX_EXACT, is_inexact};
+use crate::value::{listed, shortened};
 
 /// Columns of a table, in order.
 #[derive(Debug, Default, PartialEq)]
@@ -139,7 +140,7 @@ impl RowParser {
                         false => RecordFault::Value {
                             column: name.to_string(),
                             kind: kind.name(),
-                            found: text.chars().take(40).flat_map(char::escape_debug).collect(),
+                            found: shortened(text),
                         },
                     })?;
                     fields.extend(value.map(|value| Field { name: name.clone(), value }));
@@ -211,9 +212,7 @@ impl InvalidRow<'_> {
 
 /// Names of columns in a message.
 pub(super) fn listed_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
-    const MOST: usize = 20;
-    let names = names.filter(|name| !name.is_empty()).take(MOST);
-    names.map(|name| format!("`{}`", name.escape_debug())).collect::<Vec<_>>().join(", ")
+    listed(names.filter(|name| !name.is_empty()).map(str::escape_debug), "")
 }
 
 /// Value of a column of this type; `None` if it is missing. The error is true for a whole number that would be rounded.
