@@ -32,14 +32,6 @@ pub(crate) trait Decode: Send + Sync {
     fn add(&self, sample: &mut Sample, field: usize, content: Bytes) -> Result<(), Reason>;
 }
 
-#[derive(Clone, Debug)]
-pub(crate) enum IndexFrom {
-    /// Key of an object in the store of the shards.
-    Object(Arc<str>),
-    /// The headers in these shards, which are read once. The index is kept in memory.
-    Shards(Shards),
-}
-
 struct IndexedShards {
     access: Access,
     index: SampleIndex,
@@ -48,7 +40,6 @@ struct IndexedShards {
     kind: IndexKind,
     decode: Box<dyn Decode>,
     fields: Option<DataFields>,
-    units: Arc<[u64]>,
     mean_bytes: u64,
     /// Versions of the shards that are read, once the first read of each has succeeded: no shard may change within a run.
     in_use: Box<[OnceLock<Version>]>,
@@ -72,18 +63,21 @@ pub(crate) type Decoded = (SampleIndex, Box<dyn Decode>, Option<DataFields>);
 /// Samples of the shards that an index describes, in any order. The index may take `most_bytes` of memory, and so may a file.
 pub(crate) fn indexed_samples(
     access: Access,
-    index: IndexFrom,
+    made: Option<&ObjectKey>,
+    shards: Shards,
     kind: IndexKind,
     decode: impl FnOnce(SampleIndex) -> Result<Decoded, SourceFault> + Send + 'static,
 ) -> Open {
     async move {
-        let made = index.key();
-        let (index, decode, fields) = decode(index.open(&access, kind).await?)?;
-        let units = index.shards.iter().map(|shard| shard.samples).collect();
+        let index = match &made {
+            Some(key) => read(key, &access, kind).await?,
+            None => make(&shards, &access, kind).await?,
+        };
+        let (index, decode, fields) = decode(index)?;
         let bytes: u64 = index.shards.iter().map(|shard| shard.version.size).fold(0, u64::saturating_add);
         let mean_bytes = bytes / index.samples().max(1);
         let in_use = index.shards.iter().map(|_| OnceLock::new()).collect();
-        let samples = IndexedShards { access, index, made, kind, decode, fields, units, mean_bytes, in_use };
+        let samples = IndexedShards { access, index, made, kind, decode, fields, mean_bytes, in_use };
         Ok(Arc::new(samples) as _)
     }
     .boxed()
@@ -99,25 +93,10 @@ async fn make(shards: &Shards, access: &Access, kind: IndexKind) -> Result<Sampl
         return Err(SourceFault::new(reason + RAISE_BUFFER, None));
     }
 
-    async fn open(self, access: &Access, kind: IndexKind) -> Result<SampleIndex, SourceFault> {
-        let Access { store, damage, most_bytes } = access;
-        let key = match self {
-            Self::Object(key) => key,
-            Self::Shards(shards) => {
-                let index = SampleIndex::build(kind, store, &shards, damage, |_, _| {}).await?;
-                if index.bytes() > *most_bytes {
-                    let bytes = index.bytes();
-                    let reason = format!(
-                        "the index of the {kind} takes {bytes} bytes, more than the limit of {most_bytes}"
-                    );
-                    return Err(SourceFault::new(reason + RAISE_BUFFER, None));
-                }
-                return Ok(index);
-            }
-        };
-        let index = read_index(store, &key, *most_bytes, move |bytes| SampleIndex::read(bytes, kind)).await?;
-        if damage.skips() { sound(index, &key, access, kind).await } else { Ok(index) }
-    }
+async fn read(key: &Arc<str>, access: &Access, kind: IndexKind) -> Result<SampleIndex, SourceFault> {
+    let read = move |bytes| SampleIndex::read(bytes, kind);
+    let index = read_index(&access.store, key, access.most_bytes, read).await?;
+    if access.damage.skips() { sound(index, key, access, kind).await } else { Ok(index) }
 }
 
 /// The index `made` without the shards that are missing. Shards that have changed since it was made are read again.
@@ -129,18 +108,15 @@ async fn sound(
 ) -> Result<SampleIndex, SourceFault> {
     let versions = versions(store, index.shards.iter().map(|shard| shard.key.clone()).collect()).await;
     let checks = index.shards.iter().zip(versions).map(|(shard, version)| async move {
-        match version {
+        let opened = match version {
             Ok(version) if version == shard.version => return Ok(Checked::Same),
-            Ok(_) => {}
-            Err(error) => {
-                return damage.part(&shard.key, Some(shard.samples), error.into()).map(|()| Checked::Lost);
-            }
-        }
-        match RangedObject::open(store.clone(), shard.key.clone(), 0).await {
-            Ok(object) => {
-                Ok(Checked::Again(scan(kind, object, damage.clone(), Some(shard.samples)).await?.0))
-            }
-            Err(error) => damage.part(&shard.key, Some(shard.samples), error.into()).map(|()| Checked::Lost),
+            Ok(_) => RangedObject::open(store.clone(), shard.key.clone(), 0).await,
+            Err(error) => Err(error),
+        };
+        let known = Some(shard.samples);
+        match opened {
+            Ok(object) => Ok(Checked::Again(scan(kind, object, damage.clone(), known).await?.0)),
+            Err(error) => damage.part(&shard.key, known, error.into()).map(|()| Checked::Lost),
         }
     });
     let checks: Vec<_> = checks.collect();
@@ -230,23 +206,12 @@ impl IndexedShards {
 
     /// The files of a read, or the reason why they are damaged.
     async fn fetch(&self, read: Read<File>) -> Result<Fetched, SourceFault> {
-        let (shard, in_use) = (&self.index.shards[read.shard], &self.in_use[read.shard]);
-        let known = in_use.get();
-        let bytes = match self.bytes(shard, known.unwrap_or(&shard.version), &read).await {
+        let bytes = match self.unchecked(&read).await {
             Ok(bytes) => bytes,
-            Err(error) if known.is_some() => return self.failed(read, error.into()),
-            Err(error) => match self.other_version(shard).await {
-                None => return self.failed(read, error.into()),
-                Some(copy) if shard.has_digests && copy.may_be_copy_of(&shard.version) => {
-                    // Another read may have found the copy meanwhile.
-                    let copy = in_use.get_or_init(|| copy);
-                    match self.bytes(shard, copy, &read).await {
-                        Ok(bytes) => bytes,
-                        Err(error) => return self.failed(read, error.into()),
-                    }
-                }
-                Some(_) => return self.failed(read, self.changed(shard)),
-            },
+            Err(fault) => {
+                let outcome = self.access.damage.sample(fault)?;
+                return Ok(read.into_parts().map(|file| (file, Err(outcome.clone()))).collect());
+            }
         };
         in_use.get_or_init(|| shard.version.clone());
         // The tag of a file does not tell whether its content is the same, nor does that of an object whether a copy is true.
@@ -262,6 +227,25 @@ impl IndexedShards {
         checked.collect()
     }
 
+    /// Bytes of a read, of the version in the index or of what may be a copy of it.
+    async fn unchecked(&self, read: &Read<File>) -> Result<Bytes, SourceFault> {
+        let (shard, in_use) = (&self.index.shards[read.shard], &self.in_use[read.shard]);
+        let known = in_use.get();
+        let bytes = match self.bytes(shard, known.unwrap_or(&shard.version), read).await {
+            Err(error) if known.is_none() => match self.other_version(shard).await {
+                None => return Err(error.into()),
+                Some(copy) if shard.has_digests && copy.may_be_copy_of(&shard.version) => {
+                    // Another read may have found the copy meanwhile.
+                    self.bytes(shard, in_use.get_or_init(|| copy), read).await?
+                }
+                Some(_) => return Err(self.changed(shard)),
+            },
+            bytes => bytes?,
+        };
+        in_use.get_or_init(|| shard.version.clone());
+        Ok(bytes)
+    }
+
     async fn bytes(
         &self,
         shard: &ShardIndex,
@@ -269,12 +253,6 @@ impl IndexedShards {
         read: &Read<File>,
     ) -> Result<Bytes, StoreError> {
         self.access.store.get_range(shard.key.clone(), Some(version.clone()), read.range.clone()).await
-    }
-
-    /// The files of a read that has failed, if damage is left out.
-    fn failed(&self, read: Read<File>, fault: SourceFault) -> Result<Fetched, SourceFault> {
-        let outcome = self.access.damage.sample(fault)?;
-        Ok(read.into_parts().map(|file| (file, Err(outcome.clone()))).collect())
     }
 
     /// Version of a shard, if it is not the one that the index describes. An index that was made for these samples describes the shards as
@@ -316,7 +294,7 @@ impl Numbered for IndexedShards {
     }
 
     fn units(&self) -> Arc<[u64]> {
-        self.units.clone()
+        self.index.shards.iter().map(|shard| shard.samples).collect()
     }
 
     fn mean_bytes(&self) -> u64 {
@@ -345,12 +323,12 @@ impl Numbered for IndexedShards {
                 if ended.contains_key(&place) {
                     continue;
                 }
-                let added = match content {
-                    Ok(content) => self.decode.add(&mut samples[place], field, content),
-                    Err(outcome) => {
-                        ended.insert(place, outcome);
-                        continue;
-                    }
+                let outcome = match content {
+                    Ok(content) => match self.decode.add(&mut samples[place], field, content) {
+                        Ok(()) => continue,
+                        Err(reason) => self.access.damage.sample(SourceFault::damage(reason)),
+                    },
+                    Err(outcome) => Ok(outcome),
                 };
                 let Err(reason) = added else { continue };
                 match self.access.damage.sample(SourceFault::damage(reason)) {

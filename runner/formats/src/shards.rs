@@ -48,14 +48,6 @@ impl Shards {
         }
     }
 
-    /// The same, with only those keys of a listing that have names of TFRecord files.
-    pub(crate) fn of_tfrecord(self) -> Self {
-        match self {
-            Self::Listed(wanted) => Self::TfrecordFiles(wanted),
-            other => other,
-        }
-    }
-
     /// Keys of the shards, in order; at least one. Fails if a listing seems to have a shard twice.
     pub async fn keys(&self, store: &BoundedStore) -> Result<Vec<Arc<str>>, SourceFault> {
         let keys: Vec<Arc<str>> = match self {

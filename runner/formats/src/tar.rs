@@ -25,7 +25,7 @@ use crate::access::Access;
 use crate::damage::{Damage, cut_sample};
 use crate::in_order::{InOrder, OpenShard, ShardStream, WholeSample};
 use crate::index::{IndexKind, SampleIndex};
-use crate::indexed::{Decode, IndexFrom, indexed_samples};
+use crate::indexed::{Decode, indexed_samples};
 use crate::reason::Reason;
 use crate::select::Selection;
 use crate::sequence::Sequence;

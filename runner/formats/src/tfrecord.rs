@@ -26,7 +26,7 @@ use crate::access::Access;
 use crate::damage::Damage;
 use crate::in_order::{InOrder, OpenShard, ShardStream, WholeSample};
 use crate::index::{IndexKind, numbered_key};
-use crate::indexed::{Decode, IndexFrom, indexed_samples};
+use crate::indexed::{Decode, indexed_samples};
 use crate::reason::Reason;
 use crate::sequence::Sequence;
 use crate::shards::Shards;
@@ -78,7 +78,10 @@ pub async fn count(source: &TfrecordSource, access: &Access) -> Result<u64, Sour
 }
 
 fn files(source: &TfrecordSource, damage: &Damage) -> Shards {
-    Shards::of(source, &damage.notes).of_tfrecord()
+    match Shards::of(source, &damage.notes) {
+        Shards::Listed(wanted) => Shards::TfrecordFiles(wanted),
+        other => other,
+    }
 }
 
 struct Records {

@@ -50,7 +50,6 @@ pub(super) struct Rows {
     fields: DataFields,
     damage: Damage,
     starts: Starts,
-    units: Arc<[u64]>,
     mean_bytes: u64,
     cache: Cache<Columns>,
     /// Outcomes of the samples in damaged row groups, by group.
@@ -126,8 +125,7 @@ impl Rows {
         };
         let mean_bytes =
             used.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)) / rows_of(&groups).max(1);
-        let units: Arc<[u64]> = groups.iter().map(|group| group.count).collect();
-        let starts = Starts::new(units.iter().copied());
+        let starts = Starts::new(groups.iter().map(|group| group.count));
         if starts.count() == u64::MAX {
             return Err(SourceFault::new("the files have more rows than a number can state", None));
         }
@@ -140,7 +138,6 @@ impl Rows {
             fields,
             damage,
             starts,
-            units,
             mean_bytes,
             cache,
             damaged,
@@ -476,7 +473,7 @@ impl Numbered for Rows {
     }
 
     fn units(&self) -> Arc<[u64]> {
-        self.units.clone()
+        self.groups.iter().map(|group| group.count).collect()
     }
 
     fn mean_bytes(&self) -> u64 {
