@@ -4,8 +4,7 @@ use std::ops::Range;
 
 use penstock_types::varint;
 
-/// Maximum length of a key, in bytes.
-const MAX_KEY: usize = 4096;
+use crate::value::MAX_KEY;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
@@ -42,7 +41,7 @@ impl FilePlace {
 #[derive(Debug)]
 pub(crate) struct Packer {
     /// Alignment of the files in bytes.
-    alignment: u64,
+    pub(crate) alignment: u64,
     bytes: Vec<u8>,
     /// Key and end of the entry before.
     last: (Vec<u8>, u64),

@@ -15,6 +15,7 @@ use penstock_types::data_set::DataFields;
 use serde::{Deserialize, Serialize};
 
 use crate::entry::{Digest, Entry, FilePlace, Packer, Unpacker};
+use crate::reason::Reason;
 use crate::shards::Starts;
 use crate::value::little_endian;
 
@@ -68,7 +69,6 @@ pub(crate) struct ShardIndex {
 
 pub(crate) struct ShardPacker {
     packer: Packer,
-    alignment: u64,
     groups: Vec<u32>,
     /// Number of entries so far.
     pub(crate) samples: u64,
@@ -94,14 +94,6 @@ struct ShardJson {
     bytes: u64,
     #[serde(default, skip_serializing_if = "Not::not")]
     lacks_end: bool,
-}
-
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum IndexFault {
-    #[error("is not an index of {0}; make one with `penstock index create {flag}`", flag = .0.flag())]
-    NoIndex(IndexKind),
-    #[error("is damaged: {1}; make it again with `penstock index create {flag}`", flag = .0.flag())]
-    Damaged(IndexKind, String),
 }
 
 impl IndexKind {
@@ -228,12 +220,15 @@ impl SampleIndex {
         bytes
     }
 
-    /// Reads an index. Each entry is checked, so that a sample can be found without further faults.
-    pub fn read(mut bytes: Bytes, kind: IndexKind) -> Result<Self, IndexFault> {
-        let damaged = |reason: &str| IndexFault::Damaged(kind, reason.to_owned());
+    /// Reads an index. Each entry is checked, so that a sample can be found without further faults. The error is the end of a sentence about
+    /// the index.
+    pub fn read(mut bytes: Bytes, kind: IndexKind) -> Result<Self, Reason> {
+        let remedy = format!("`penstock index create {}`", kind.flag());
+        let damaged =
+            |reason: &str| Reason::from(format!("is damaged: {reason}; make it again with {remedy}"));
         let is_of = |has_digests: &bool| bytes.starts_with(kind.magic(*has_digests)) && bytes.len() >= 16;
         let Some(has_digests) = [true, false].into_iter().find(is_of) else {
-            return Err(IndexFault::NoIndex(kind));
+            return Err(format!("is not an index of {kind}; make one with {remedy}").into());
         };
         let start = bytes.split_to(16);
         let length = little_endian(&start[8..]);
@@ -248,18 +243,8 @@ impl SampleIndex {
         for shard in shards {
             let length = usize::try_from(shard.bytes).ok().filter(|length| *length <= bytes.len());
             let entries = bytes.split_to(length.ok_or_else(|| damaged("it ends in an entry"))?);
-            let version = Version { size: shard.size, tag: shard.tag.map(Arc::from) };
-            let index = ShardIndex::read(
-                kind,
-                &shard.key,
-                version,
-                shard.samples,
-                (entries, has_digests),
-                fields.len(),
-            );
-            let index =
-                index.ok_or_else(|| damaged(&format!("entries of `{}`", shard.key.escape_debug())))?;
-            read.push(ShardIndex { lacks_end: shard.lacks_end, ..index });
+            let index = ShardIndex::read(kind, &shard, entries, has_digests, fields.len());
+            read.push(index.ok_or_else(|| damaged(&format!("entries of `{}`", shard.key.escape_debug())))?);
         }
         if !bytes.is_empty() {
             return Err(damaged("it is longer than its header says"));
@@ -283,15 +268,14 @@ impl SampleIndex {
 impl ShardIndex {
     fn read(
         kind: IndexKind,
-        key: &str,
-        version: Version,
-        samples: u64,
-        (entries, has_digests): (Bytes, bool),
+        json: &ShardJson,
+        entries: Bytes,
+        has_digests: bool,
         fields: usize,
     ) -> Option<Self> {
         let (mut groups, mut counts, alignment) = (Vec::new(), vec![0; fields], kind.alignment());
         let mut unpacker = Unpacker::new(&entries, alignment, has_digests);
-        for number in 0..samples {
+        for number in 0..json.samples {
             if number % GROUP == 0 {
                 groups.push(u32::try_from(unpacker.position(&entries)).ok()?);
                 unpacker.start_group();
@@ -303,7 +287,7 @@ impl ShardIndex {
                 };
                 (file.field as usize) < fields
                     && file.digest.is_none_or(has_room)
-                    && file.content.end <= version.size
+                    && file.content.end <= json.size
             };
             if !entry.files.iter().all(is_valid) {
                 return None;
@@ -311,15 +295,15 @@ impl ShardIndex {
             entry.files.iter().for_each(|file| counts[file.field as usize] += 1);
         }
         (unpacker.position(&entries) == entries.len()).then_some(Self {
-            key: Arc::from(key),
-            version,
-            samples,
+            key: Arc::from(&*json.key),
+            version: Version { size: json.size, tag: json.tag.as_deref().map(Arc::from) },
+            samples: json.samples,
             alignment,
             has_digests,
             entries,
             groups,
             counts,
-            lacks_end: false,
+            lacks_end: json.lacks_end,
         })
     }
 
@@ -334,16 +318,15 @@ impl ShardIndex {
         last.map(|number| self.entry(number))
     }
 
-    /// The same without its last sample, which is that of `entry`.
-    pub(crate) fn without_last(mut self, entry: &Entry) -> Self {
+    /// Removes the last sample, which is that of `entry`.
+    pub(crate) fn remove_last(&mut self, entry: &Entry) {
         entry.files.iter().for_each(|file| self.counts[file.field as usize] -= 1);
-        Self { samples: self.samples - 1, lacks_end: false, ..self }
+        (self.samples, self.lacks_end) = (self.samples - 1, false);
     }
 
     fn entry(&self, number: u64) -> Entry {
         let start = self.groups[(number / GROUP) as usize] as usize;
         let mut unpacker = Unpacker::new(&self.entries[start..], self.alignment, self.has_digests);
-        unpacker.start_group();
         for _ in 0..number % GROUP {
             unpacker.pass(|_| {});
         }
@@ -353,8 +336,8 @@ impl ShardIndex {
 
 impl ShardPacker {
     pub(crate) fn new(kind: IndexKind) -> Self {
-        let alignment = kind.alignment();
-        Self { packer: Packer::new(alignment), alignment, groups: Vec::new(), samples: 0, counts: Vec::new() }
+        let packer = Packer::new(kind.alignment());
+        Self { packer, groups: Vec::new(), samples: 0, counts: Vec::new() }
     }
 
     /// Adds an entry whose files follow the files before it.
@@ -372,8 +355,9 @@ impl ShardPacker {
     }
 
     pub(crate) fn finish(self, key: Arc<str>, version: Version) -> ShardIndex {
-        let Self { packer, alignment, groups, samples, counts } = self;
-        let (entries, has_digests, lacks_end) = (packer.finish().into(), true, false);
+        let Self { packer, groups, samples, counts } = self;
+        let (alignment, entries) = (packer.alignment, packer.finish().into());
+        let (has_digests, lacks_end) = (true, false);
         ShardIndex { key, version, samples, alignment, has_digests, entries, groups, counts, lacks_end }
     }
 }

@@ -27,7 +27,7 @@ mod value;
 pub use access::Access;
 pub use damage::Damage;
 pub use in_order::ShardStream;
-pub use index::{IndexFault, IndexKind, SampleIndex};
+pub use index::{IndexKind, SampleIndex};
 pub use labels::{Classes, LabelTable, Labelling, NEW_CLASSES, SharedClasses, labelled_samples};
 pub use reason::Reason;
 pub use records::{

@@ -57,23 +57,15 @@ fn without_cut_samples(
 ) -> Result<SampleIndex, SourceFault> {
     let wanted: BTreeSet<&Arc<str>> =
         names.iter().flatten().chain(selection.fields().map(|(_, field)| field)).collect();
-    let mut shards = Vec::with_capacity(index.shards());
-    for shard in &index.shards {
-        let shard = shard.clone();
-        let Some(last) = shard.unmarked() else {
-            shards.push(shard);
-            continue;
-        };
+    let mut shards = index.shards.clone();
+    for shard in &mut shards {
+        let Some(last) = shard.unmarked() else { continue };
         let has =
             |name: &Arc<str>| last.files.iter().any(|file| names[file.field as usize].as_ref() == Some(name));
-        shards.push(match wanted.iter().find(|name| !has(name)) {
-            None => shard,
-            Some(name) => {
-                let fault = cut_sample(&shard.key, store, &last.key, name);
-                damage.part(&format!("{}: {}", shard.key, last.key), Some(1), fault)?;
-                shard.without_last(&last)
-            }
-        });
+        let Some(name) = wanted.iter().find(|name| !has(name)) else { continue };
+        let fault = cut_sample(&shard.key, store, &last.key, name);
+        damage.part(&format!("{}: {}", shard.key, last.key), Some(1), fault)?;
+        shard.remove_last(&last);
     }
     let fields = index.fields().to_vec();
     Ok(index.with_shards(fields, shards))
