@@ -111,7 +111,7 @@ impl MdsSamples {
             if size > most {
                 let reason =
                     format!("has the sample {number} of {size} bytes, more than {most}; raise `buffer_mib`");
-                return Err(self.open.fault(&self.index.shards[shard], &reason));
+                return Err(self.open.fault(&self.index.shards[shard].raw, &reason));
             }
             reads.push(shard, range, place);
         }
@@ -145,17 +145,19 @@ impl MdsSamples {
         &self,
         epoch: u32,
         index: u64,
-        content: &Bytes,
+        content: &Result<Bytes, Outcome>,
     ) -> Result<(Sample, Option<Outcome>), SourceFault> {
         let (shard, number) = self.index.starts.find(index);
         let shard = &self.index.shards[shard];
         let mut sample = Sample::new(numbered_key(&shard.raw.key, number), Origin::at(epoch, index));
-        let added = shard.columns.add(&mut sample, content).map_err(|reason| {
-            let key = numbered_key(&shard.raw.key, number);
-            SourceFault::damage(format!("the sample {} {reason}", shown(&key)))
-        });
-        let outcome = added.err().map(|fault| self.damage.sample(fault)).transpose()?;
-        Ok((sample, outcome))
+        let outcome = match content {
+            Ok(content) => shard.columns.add(&mut sample, content).err().map(|reason| {
+                let key = numbered_key(&shard.raw.key, number);
+                self.damage.sample(SourceFault::damage(format!("the sample {} {reason}", shown(&key))))
+            }),
+            Err(outcome) => Some(Ok(outcome.clone())),
+        };
+        Ok((sample, outcome.transpose()?))
     }
 }
 
@@ -214,22 +216,15 @@ impl Numbered for MdsSamples {
             fetched.into_iter().flatten().for_each(|(place, content)| contents[place] = Some(content));
             let mut samples = Chunk::with_capacity(indexes.len());
             for (place, (index, content)) in indexes.into_iter().zip(contents).enumerate() {
-                let made = match content {
-                    None => break,
-                    Some(Ok(content)) => match self.sample(epoch, index, &content) {
-                        Ok((sample, _)) if !share.take_decoded(place, &sample, content.len() as u64) => break,
-                        made => made,
-                    },
-                    Some(Err(outcome)) => {
-                        let (shard, number) = self.index.starts.find(index);
-                        let key = numbered_key(&self.index.shards[shard].raw.key, number);
-                        Ok((Sample::new(key, Origin::at(epoch, index)), Some(outcome)))
-                    }
-                };
-                match made {
-                    Ok((sample, outcome)) => samples.add(sample, outcome),
+                let Some(content) = content else { break };
+                let (sample, outcome) = match self.sample(epoch, index, &content) {
+                    Ok(made) => made,
                     Err(fault) => return Err(ReadFault { before: samples, fault }),
+                };
+                if content.is_ok_and(|content| !share.take_decoded(place, &sample, content.len() as u64)) {
+                    break;
                 }
+                samples.add(sample, outcome);
             }
             Ok(samples)
         }

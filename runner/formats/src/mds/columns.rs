@@ -9,43 +9,27 @@ use penstock_engine::item::{Sample, Value};
 use penstock_types::data_set::DataField;
 
 use super::encoding::{Encoding, images};
-use crate::lists::{offsets_field, offsets_name};
+use crate::lists::offsets_field;
 use crate::reason::Reason;
 use crate::value::{key, little_endian, part, shortened};
 
 #[derive(Debug, Default)]
-pub(super) struct ShardColumns(Vec<Column>);
+pub(super) struct ShardColumns(pub(super) Vec<Column>);
 
 #[derive(Debug)]
-struct Column {
-    name: String,
+pub(super) struct Column {
+    pub(super) name: String,
     /// Encoding; `None` for a column that is not read.
-    encoding: Option<Encoding>,
+    pub(super) encoding: Option<Encoding>,
     /// Size in bytes; `None` if it differs between samples.
-    size: Option<u64>,
-    field: Option<Arc<str>>,
+    pub(super) size: Option<u64>,
+    pub(super) field: Option<Arc<str>>,
     /// Field with the places of the images in the other one, if there are several.
-    offsets: Option<Arc<str>>,
-    is_key: bool,
+    pub(super) offsets: Option<Arc<str>>,
+    pub(super) is_key: bool,
 }
 
 impl ShardColumns {
-    pub(super) fn push(
-        &mut self,
-        name: &str,
-        encoding: Option<Encoding>,
-        size: Option<u64>,
-        field: Option<Arc<str>>,
-        is_key: bool,
-    ) {
-        let size = size.filter(|size| *size > 0);
-        let offsets = match &encoding {
-            Some(Encoding::Images { .. }) => field.as_deref().map(offsets_name),
-            _ => None,
-        };
-        self.0.push(Column { name: name.to_owned(), encoding, size, field, offsets, is_key });
-    }
-
     /// Fields of the samples, which all of them have.
     pub(super) fn fields(&self) -> Vec<DataField> {
         let fields = self.0.iter().flat_map(|column| {

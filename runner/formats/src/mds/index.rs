@@ -1,7 +1,6 @@
 //! The `index.json` of MDS shards.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 
 use penstock_engine::ports::SourceFault;
@@ -10,13 +9,14 @@ use penstock_types::resume::Hash;
 use penstock_types::spec::MdsSource;
 use serde::Deserialize;
 
-use super::columns::ShardColumns;
+use super::columns::{Column, ShardColumns};
 use super::encoding::Encoding;
 use crate::damage::Damage;
-use crate::lists::check_name;
+use crate::lists::{check_name, offsets_name};
+use crate::reason::Reason;
 use crate::select::Selection;
 use crate::shards::{Starts, found, with_version};
-use crate::value::shortened;
+use crate::value::{listed, shortened};
 
 /// Maximum number of columns.
 const MAX_COLUMNS: usize = 256;
@@ -82,44 +82,19 @@ struct FileJson {
     hashes: BTreeMap<String, String>,
 }
 
-/// Reason why an index cannot be read. Each is the end of a sentence about the index.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum MdsFault {
-    #[error("is no index of MDS shards: {0}")]
-    NoIndex(String),
-    #[error("has version {0}, and only version 2 is read")]
-    Version(u64),
-    #[error("has the shard `{0}`, which {1}")]
-    Shard(String, String),
-    #[error("has no column `{0}`; the columns are {1}")]
-    NoColumn(String, Names),
-}
-
-/// Names in a message.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Names(Vec<String>);
-
-impl fmt::Display for Names {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const SHOWN: usize = 20;
-        let names = self.0.iter().take(SHOWN).map(|name| format!("`{}`", shortened(name)));
-        let more = if self.0.len() > SHOWN { " and more" } else { "" };
-        write!(out, "{}{more}", names.collect::<Vec<_>>().join(", "))
-    }
-}
-
 impl MdsIndex {
-    /// Reads an index, whose shards lie in `folder`. A compressed shard may take `most_bytes` in both forms together.
+    /// Reads an index, whose shards lie in `folder`. A compressed shard may take `most_bytes` in both forms together. The error is the end
+    /// of a sentence about the index.
     pub(super) fn read(
         bytes: &[u8],
         folder: &str,
         source: &MdsSource,
         most_bytes: u64,
-    ) -> Result<Self, MdsFault> {
+    ) -> Result<Self, Reason> {
         let IndexJson { version, shards } =
-            serde_json::from_slice(bytes).map_err(|error| MdsFault::NoIndex(error.to_string()))?;
+            serde_json::from_slice(bytes).map_err(|error| format!("is no index of MDS shards: {error}"))?;
         if version != 2 {
-            return Err(MdsFault::Version(version));
+            return Err(format!("has version {version}, and only version 2 is read").into());
         }
         let selection = Selection::new(&source.fields, source.sample_key.clone());
         // Most shards have the columns of the shard before.
@@ -128,7 +103,7 @@ impl MdsIndex {
         for (number, mut shard) in shards.into_iter().enumerate() {
             let name =
                 shard.raw_data.as_ref().map_or_else(|| format!("{number}"), |file| shortened(&file.basename));
-            let fault = |reason: String| MdsFault::Shard(name.clone(), reason);
+            let fault = |reason: String| Reason::from(format!("has the shard `{name}`, which {reason}"));
             if shard.format != "mds" {
                 return Err(fault(format!("has the format `{}` instead of `mds`", shortened(&shard.format))));
             }
@@ -205,11 +180,7 @@ struct ColumnsJson {
 }
 
 impl ColumnsJson {
-    fn read(
-        &self,
-        selection: &Selection,
-        fault: impl Fn(String) -> MdsFault,
-    ) -> Result<ShardColumns, MdsFault> {
+    fn read(&self, selection: &Selection, fault: impl Fn(String) -> Reason) -> Result<ShardColumns, Reason> {
         let Self { names, encodings, sizes } = self;
         if names.len() != encodings.len() || names.len() != sizes.len() {
             return Err(fault("has different numbers of names, encodings and sizes of columns".to_owned()));
@@ -219,7 +190,9 @@ impl ColumnsJson {
         }
         let is_there = |name: &str| names.iter().any(|known| known == name);
         if let Some(missing) = selection.missing(is_there) {
-            return Err(MdsFault::NoColumn(shortened(&missing), Names(names.clone())));
+            let (missing, columns) =
+                (shortened(&missing), listed(names.iter().map(|name| shortened(name)), " and more"));
+            return Err(format!("has no column `{missing}`; the columns are {columns}").into());
         }
         let mut columns = ShardColumns::default();
         for ((name, encoding), size) in names.iter().zip(encodings).zip(sizes) {
@@ -234,16 +207,18 @@ impl ColumnsJson {
                     ))
                 })?),
             };
+            let images = field.as_deref().filter(|_| matches!(encoding, Some(Encoding::Images { .. })));
             if is_key && matches!(encoding, Some(Encoding::Images { .. })) {
                 let name = shortened(name);
                 return Err(fault(format!("has several images in the column `{name}`, which are no key")));
             }
-            if let (Some(Encoding::Images { .. }), Some(field)) = (&encoding, &field) {
+            if let Some(field) = images {
                 let name = shortened(name);
                 check_name(field)
                     .map_err(|reason| fault(format!("has the column `{name}`, which {reason}")))?;
             }
-            columns.push(name, encoding, *size, field, is_key);
+            let (offsets, size) = (images.map(offsets_name), size.filter(|size| *size > 0));
+            columns.0.push(Column { name: name.clone(), encoding, size, field, offsets, is_key });
         }
         let mut fields = BTreeSet::new();
         if let Some(twice) = columns.fields().iter().find(|field| !fields.insert(field.name.clone())) {

@@ -1,7 +1,6 @@
 //! Shards that were opened: places of their samples, and the content of those that are compressed as a whole.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::ops::Range;
 
 use bytes::Bytes;
@@ -15,7 +14,7 @@ use super::index::{Compression, File, MdsIndex, Shard};
 use crate::cache::{Cache, InUse, Limits};
 use crate::reason::{Reason, blocking};
 use crate::unpack;
-use crate::value::{little_endian, read_up_to};
+use crate::value::{little_endian, read_up_to, unzstd};
 
 /// Maximum number of compressed shards that are read at a time.
 const LOADS: u64 = 4;
@@ -96,7 +95,7 @@ impl OpenShards {
                 (content.slice(..head as usize), Content::Held(content))
             }
         };
-        check_places(&head, shard).map_err(|reason| self.fault(shard, &reason.to_string()))?;
+        check_places(&head, shard).map_err(|reason| self.fault(&shard.raw, &reason.to_string()))?;
         Ok(Opened { places: head.slice(4..), content })
     }
 
@@ -108,7 +107,7 @@ impl OpenShards {
             false => {
                 let reason =
                     format!("has {} bytes instead of {}, as the index says", object.size(), file.bytes);
-                Err(self.file_fault(file, &reason))
+                Err(self.fault(file, &reason))
             }
         }
     }
@@ -166,11 +165,7 @@ fn decompressed(compression: Compression, bytes: &[u8], size: u64) -> Result<Byt
         Compression::Bzip2 => read_up_to(MultiBzDecoder::new(bytes), size)?,
         Compression::Gzip => read_up_to(MultiGzDecoder::new(bytes), size)?,
         Compression::Snappy => unpack::whole(size, |content| unpack::snappy(bytes, content))?,
-        Compression::Zstd => {
-            let decoder =
-                zstd::Decoder::new(bytes).map_err(|error: io::Error| format!("is not zstd: {error}"))?;
-            read_up_to(decoder, size)?
-        }
+        Compression::Zstd => unzstd(bytes, size)?,
     };
     let content = content.filter(|content| content.len() as u64 == size);
     let other = || format!("has other than {size} bytes when it is decompressed, as the index says");

@@ -7,6 +7,8 @@ use std::ops::Range;
 
 use penstock_types::varint;
 
+use crate::reason::Reason;
+
 /// Maximum number of features that are read.
 const MAX_FEATURES: usize = 256;
 
@@ -20,17 +22,6 @@ pub(super) enum Feature {
     Floats(Vec<u8>),
     /// Elements of eight bytes, little-endian.
     Ints(Vec<u8>),
-}
-
-/// Reason why a record is no example. Each is the end of a sentence about the record.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum ExampleFault {
-    #[error("is no `tf.train.Example`: {0} at byte {1}; `\"decode\": \"bytes\"` reads other records")]
-    Damaged(&'static str, usize),
-    #[error("has more than {MAX_FEATURES} features; select some with `fields`")]
-    TooMany,
-    #[error("has lists that take more than {0} bytes; raise `buffer_mib`")]
-    TooLarge(u64),
 }
 
 /// A message: a part of a record.
@@ -65,7 +56,7 @@ impl<'a> Reader<'a> {
     pub(super) fn features(
         &mut self,
         is_wanted: impl Fn(&str) -> bool,
-    ) -> Result<Vec<(&'a str, Feature)>, ExampleFault> {
+    ) -> Result<Vec<(&'a str, Feature)>, Reason> {
         let mut found: Vec<(&str, Feature)> = Vec::new();
         let mut example = self.message(0..self.record.len());
         while let Some((field, value)) = example.next()? {
@@ -77,7 +68,12 @@ impl<'a> Reader<'a> {
                 let Some((name, feature)) = self.entry(entry, &is_wanted)? else { continue };
                 match found.iter().position(|(known, _)| *known == name) {
                     Some(known) => found[known].1 = feature,
-                    None if found.len() == MAX_FEATURES => return Err(ExampleFault::TooMany),
+                    None if found.len() == MAX_FEATURES => {
+                        return Err(format!(
+                            "has more than {MAX_FEATURES} features; select some with `fields`"
+                        )
+                        .into());
+                    }
                     None => found.push((name, feature)),
                 }
             }
@@ -89,19 +85,20 @@ impl<'a> Reader<'a> {
         &mut self,
         entry: Range<usize>,
         is_wanted: impl Fn(&str) -> bool,
-    ) -> Result<Option<(&'a str, Feature)>, ExampleFault> {
+    ) -> Result<Option<(&'a str, Feature)>, Reason> {
         let (mut name, mut value, mut others, start) = ("", None, Vec::new(), entry.start);
         let mut entry = self.message(entry);
         while let Some((field, part)) = entry.next()? {
             match (field, part) {
                 (1, Wire::Part(text)) => {
-                    let damaged = ExampleFault::Damaged("a name is not UTF-8", text.start);
-                    name = str::from_utf8(&self.record[text]).map_err(|_| damaged)?;
+                    let start = text.start;
+                    name = str::from_utf8(&self.record[text])
+                        .map_err(|_| damaged("a name is not UTF-8", start))?;
                 }
                 // A value in several parts is rare: the parts are read one after the other.
                 (2, Wire::Part(part)) if value.is_none() => value = Some(part),
                 (2, Wire::Part(part)) if others.len() < MAX_FEATURES => others.push(part),
-                (2, Wire::Part(_)) => return Err(ExampleFault::Damaged("a value in too many parts", start)),
+                (2, Wire::Part(_)) => return Err(damaged("a value in too many parts", start)),
                 _ => {}
             }
         }
@@ -113,7 +110,7 @@ impl<'a> Reader<'a> {
         Ok(Some((name, feature)))
     }
 
-    fn value(&mut self, value: Range<usize>, feature: &mut Feature) -> Result<(), ExampleFault> {
+    fn value(&mut self, value: Range<usize>, feature: &mut Feature) -> Result<(), Reason> {
         let mut value = self.message(value);
         while let Some((kind, list)) = value.next()? {
             let Wire::Part(list) = list else { continue };
@@ -136,7 +133,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Adds an element of a list, or several that are packed.
-    fn element(&mut self, element: Wire, feature: &mut Feature) -> Result<(), ExampleFault> {
+    fn element(&mut self, element: Wire, feature: &mut Feature) -> Result<(), Reason> {
         match (feature, element) {
             (Feature::Bytes(first @ None, _), Wire::Part(part)) => *first = Some(part),
             (Feature::Bytes(_, others), Wire::Part(part)) => {
@@ -146,7 +143,7 @@ impl<'a> Reader<'a> {
             (Feature::Floats(floats), Wire::Fixed32(bytes)) => floats.extend_from_slice(&bytes),
             (Feature::Floats(floats), Wire::Part(packed)) => {
                 if packed.len() % 4 != 0 {
-                    return Err(ExampleFault::Damaged("a list of floats of uneven length", packed.start));
+                    return Err(damaged("a list of floats of uneven length", packed.start));
                 }
                 floats.extend_from_slice(&self.record[packed]);
             }
@@ -163,14 +160,16 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    fn push(&mut self, ints: &mut Vec<u8>, number: u64) -> Result<(), ExampleFault> {
+    fn push(&mut self, ints: &mut Vec<u8>, number: u64) -> Result<(), Reason> {
         self.take_room(8)?;
         ints.extend_from_slice(&number.to_le_bytes());
         Ok(())
     }
 
-    fn take_room(&mut self, bytes: usize) -> Result<(), ExampleFault> {
-        self.room = self.room.checked_sub(bytes as u64).ok_or(ExampleFault::TooLarge(self.most_bytes))?;
+    fn take_room(&mut self, bytes: usize) -> Result<(), Reason> {
+        let most = self.most_bytes;
+        let too_large = || format!("has lists that take more than {most} bytes; raise `buffer_mib`");
+        self.room = self.room.checked_sub(bytes as u64).ok_or_else(too_large)?;
         Ok(())
     }
 
@@ -181,7 +180,7 @@ impl<'a> Reader<'a> {
 
 impl Message<'_> {
     /// Number and value of the next field; `None` at the end of the message.
-    fn next(&mut self) -> Result<Option<(u64, Wire)>, ExampleFault> {
+    fn next(&mut self) -> Result<Option<(u64, Wire)>, Reason> {
         if self.rest.is_empty() {
             return Ok(None);
         }
@@ -202,25 +201,30 @@ impl Message<'_> {
                 // Cannot fail: four bytes were taken.
                 Wire::Fixed32(self.record[place].try_into().unwrap_or_default())
             }
-            _ => return Err(ExampleFault::Damaged("a field of an unknown type", start)),
+            _ => return Err(damaged("a field of an unknown type", start)),
         };
         Ok(Some((tag >> 3, value)))
     }
 
-    fn take(&mut self, length: u64) -> Result<Range<usize>, ExampleFault> {
+    fn take(&mut self, length: u64) -> Result<Range<usize>, Reason> {
         let start = self.rest.start;
         let end = usize::try_from(length).ok().and_then(|length| start.checked_add(length));
         let end = end.filter(|end| *end <= self.rest.end);
-        self.rest.start =
-            end.ok_or(ExampleFault::Damaged("a field that is longer than the message", start))?;
+        self.rest.start = end.ok_or_else(|| damaged("a field that is longer than the message", start))?;
         Ok(start..self.rest.start)
     }
 
-    fn number(&mut self) -> Result<u64, ExampleFault> {
+    fn number(&mut self) -> Result<u64, Reason> {
         let mut rest = &self.record[self.rest.clone()];
-        let damaged = ExampleFault::Damaged("a number without an end", self.rest.start);
-        let number = varint::take(&mut rest).ok_or(damaged)?;
+        let number = varint::take(&mut rest).ok_or_else(|| damaged("a number without an end", self.rest.start))?;
         self.rest.start = self.rest.end - rest.len();
         Ok(number)
     }
+}
+
+/// Reason why a record is no example: the end of a sentence about it.
+#[cold]
+fn damaged(what: &str, at: usize) -> Reason {
+    format!("is no `tf.train.Example`: {what} at byte {at}; `\"decode\": \"bytes\"` reads other records")
+        .into()
 }

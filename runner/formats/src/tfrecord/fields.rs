@@ -5,13 +5,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use penstock_engine::item::{Dtype, Sample, Tensor, Value};
+use penstock_engine::item::{Dtype, Sample, Value};
 use penstock_types::data_set::{DataField, DataFields, FieldType, Learner, TypeFault};
 use penstock_types::plan::BYTES_FIELD;
 use penstock_types::spec::{RecordDecoding, TfrecordSource};
 
 use super::example::{Feature, Reader};
-use crate::lists::{check_name, offsets, offsets_field, offsets_name};
+use crate::lists::{check_name, offsets, offsets_field, offsets_name, tensor};
 use crate::reason::Reason;
 use crate::select::Selection;
 use crate::value;
@@ -52,7 +52,7 @@ impl RecordFields {
         let mut reader = Reader::new(record, most_bytes);
         let features = reader.features(|name| selection.is_key(name) || selection.name_of(name).is_some());
         let mut has_key = selection.key.is_none();
-        for (name, feature) in features.map_err(|fault| fault.to_string())? {
+        for (name, feature) in features? {
             let of_feature =
                 |reason: Reason| format!("has the feature `{}`, which {reason}", value::shortened(name));
             let is_text = texts.contains(name);
@@ -211,12 +211,6 @@ fn joined<'a>(record: &Bytes, mut places: impl Iterator<Item = &'a Range<usize>>
             all.into()
         }
     }
-}
-
-fn tensor(dtype: Dtype, data: Vec<u8>) -> Result<Value, Reason> {
-    let length = u32::try_from(data.len() / dtype.size())
-        .map_err(|_| "has more than 4 billion elements".to_owned())?;
-    Ok(Value::Tensor(Tensor { dtype, shape: vec![length], data: data.into() }))
 }
 
 #[cfg(test)]
