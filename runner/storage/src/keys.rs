@@ -3,7 +3,7 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher};
 use std::sync::Arc;
 
-use penstock_types::left_out::{FIRST_LEFT_OUT, LeftOutReason};
+use penstock_types::left_out::{FIRST_LEFT_OUT, LeftOut, LeftOutReason};
 use penstock_types::resume::Hash;
 use penstock_types::varint;
 
@@ -16,18 +16,9 @@ pub struct Keys {
     /// End position of each key in `text`.
     ends: Vec<usize>,
     /// Names that the listing left out while the page was made.
-    left_out: Vec<Omitted>,
+    left_out: BTreeMap<LeftOutReason, LeftOut>,
     /// Keys that were found through links, in order.
     linked: Vec<LinkedKey>,
-}
-
-/// Names that a listing left out for one reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Omitted {
-    pub reason: LeftOutReason,
-    pub count: u64,
-    /// First names that can be decoded.
-    pub first: Vec<String>,
 }
 
 /// A key that was found through a link to a file or folder.
@@ -55,44 +46,41 @@ impl LinkedKey {
 impl Keys {
     /// Counts a name that is left out; `None` for a name that cannot be decoded.
     pub fn leave_out(&mut self, reason: LeftOutReason, name: Option<&str>) {
-        let omitted = match self.left_out.iter_mut().position(|omitted| omitted.reason == reason) {
-            Some(index) => &mut self.left_out[index],
-            None => {
-                self.left_out.push(Omitted { reason, count: 0, first: Vec::new() });
-                self.left_out.last_mut().expect("one was pushed")
-            }
-        };
-        omitted.count += 1;
-        if omitted.first.len() < FIRST_LEFT_OUT {
-            omitted.first.extend(name.map(str::to_owned));
-        }
+        self.leave_out_several(reason, 1, name);
     }
 
-    /// Names that the listing left out while the page was made.
-    pub fn left_out(&self) -> &[Omitted] {
+    fn leave_out_several<'a>(
+        &mut self,
+        reason: LeftOutReason,
+        count: u64,
+        first: impl IntoIterator<Item = &'a str>,
+    ) {
+        let none = LeftOut { reason, count: 0, samples: None, first: Vec::new() };
+        let left_out = self.left_out.entry(reason).or_insert(none);
+        left_out.count += count;
+        let room = FIRST_LEFT_OUT - left_out.first.len();
+        left_out.first.extend(first.into_iter().take(room).map(str::to_owned));
+    }
+
+    /// Names that the listing left out while the page was made, by reason; the first ones that can be decoded are stated.
+    pub fn left_out(&self) -> &BTreeMap<LeftOutReason, LeftOut> {
         &self.left_out
     }
 
     /// Adds what the listing left out while another page was made.
     pub(crate) fn add_left_out(&mut self, other: &Self) {
-        for Omitted { reason, count, first } in &other.left_out {
-            let unnamed = count - first.len() as u64;
-            first.iter().for_each(|name| self.leave_out(*reason, Some(name)));
-            (0..unnamed).for_each(|_| self.leave_out(*reason, None));
+        for LeftOut { reason, count, first, .. } in other.left_out.values() {
+            self.leave_out_several(*reason, *count, first.iter().map(String::as_str));
         }
     }
 
     /// Subtracts names that were left out on pages before.
     pub(crate) fn subtract_left_out(&mut self, before: &Self) {
-        for Omitted { reason, count, .. } in &before.left_out {
-            let same = self.left_out.iter_mut().filter(|omitted| omitted.reason == *reason);
-            same.for_each(|omitted| omitted.count = omitted.count.saturating_sub(*count));
-        }
-        self.left_out.retain(|omitted| omitted.count > 0);
-    }
-
-    pub(crate) fn has_left_out(&self) -> bool {
-        !self.left_out.is_empty()
+        self.left_out.retain(|reason, left_out| {
+            let before = before.left_out.get(reason).map_or(0, |before| before.count);
+            left_out.count = left_out.count.saturating_sub(before);
+            left_out.count > 0
+        });
     }
 
     /// Notes that the next key was found through a link.

@@ -34,7 +34,7 @@ pub use fetch::FetchOp;
 pub use folder::FolderStore;
 pub use index::{MAX_INDEX_BYTES, RAISE_BUFFER, index_samples, write_index};
 pub use key::{MAX_KEY_BYTES, check_key, check_named_key, check_named_prefix, check_prefix};
-pub use keys::{Keys, Omitted, PackedKeys};
+pub use keys::{Keys, PackedKeys};
 pub use list::{ListSource, NEW_HIDDEN, NEW_LINKS, Wanted, is_hidden_folder, list_samples};
 pub use memory::MemoryStore;
 pub use observe::{ReadParts, observe};

@@ -18,7 +18,7 @@ use crate::bounded::BoundedStore;
 use crate::error::{StoreError, interrupted, shown};
 use crate::index::{MAX_INDEX_BYTES, RAISE_BUFFER};
 use crate::keyed::{CHUNK, KeyedSamples, produced};
-use crate::keys::{Keys, KeysDigest, LinkedKey, Omitted, PackedKeys};
+use crate::keys::{Keys, KeysDigest, LinkedKey, PackedKeys};
 use crate::store::KeyPages;
 
 /// Rule of [`Notes::rules`]: hidden keys that earlier versions took are left out.
@@ -248,7 +248,7 @@ impl Found {
     }
 
     fn add(&mut self, wanted: &Wanted, page: &Keys) {
-        self.leave_out(wanted, page.left_out());
+        self.leave_out(wanted, page);
         let (mut endings, mut hidden) = (Endings::default(), Keys::default());
         let mut linked = page.linked().iter().peekable();
         // The keys of a folder are neighbours.
@@ -284,14 +284,14 @@ impl Found {
         for notes in [&wanted.notes, &self.left_out] {
             notes.leave_out_endings(&endings);
         }
-        self.leave_out(wanted, hidden.left_out());
-        if hidden.has_left_out() {
+        self.leave_out(wanted, &hidden);
+        if !hidden.left_out().is_empty() {
             wanted.notes.rule(NEW_HIDDEN);
         }
     }
 
-    fn leave_out(&self, wanted: &Wanted, names: &[Omitted]) {
-        for Omitted { reason, count, first } in names {
+    fn leave_out(&self, wanted: &Wanted, page: &Keys) {
+        for LeftOut { reason, count, first, .. } in page.left_out().values() {
             for notes in [&wanted.notes, &self.left_out] {
                 notes.leave_out(*reason, *count, first.iter().map(String::as_str));
             }
@@ -320,13 +320,11 @@ impl Found {
     }
 
     fn check_end(&self, wanted: &Wanted, store: &str) -> Result<(), SourceFault> {
-        match self.count() == 0 {
-            true => Err(SourceFault::new(
-                wanted.nothing_found(store, &self.seen, &self.left_out.left_out()),
-                None,
-            )),
-            false => Ok(()),
+        if self.count() > 0 {
+            return Ok(());
         }
+        let message = wanted.nothing_found(store, &self.seen, &self.left_out.left_out());
+        Err(SourceFault::new(message, None))
     }
 }
 

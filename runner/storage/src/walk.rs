@@ -116,7 +116,7 @@ impl Walk {
                 page.push(&path);
             }
         }
-        Ok((!is_ended || page.has_left_out()).then_some(page))
+        Ok((!is_ended || !page.left_out().is_empty()).then_some(page))
     }
 
     /// Enters the folder of the prefix. A prefix need not match any folder.
@@ -175,13 +175,11 @@ impl Walk {
         let name = path[level.path.len()..].trim_end_matches('/');
         let target = match self.roots.resolve(&level.place, name) {
             Ok(target) if target.kind.is_dir() == is_folder && (is_folder || target.kind.is_file()) => target,
-            // The link has changed since its folder was read.
-            Ok(_) | Err(NoTarget::Failed(_)) => {
-                page.leave_out(LeftOutReason::NoFile, Some(&path));
-                return Ok(());
-            }
-            Err(NoTarget::Outside) => {
-                page.leave_out(LeftOutReason::Link, Some(&path));
+            found => {
+                // Unless it leads outside, the link has changed since its folder was read.
+                let is_outside = matches!(found, Err(NoTarget::Outside));
+                let reason = if is_outside { LeftOutReason::Link } else { LeftOutReason::NoFile };
+                page.leave_out(reason, Some(&path));
                 return Ok(());
             }
         };
@@ -270,21 +268,17 @@ impl Walk {
                     Ok(kind) if kind.is_dir() && self.links == Links::All => {
                         names.sorted.push(format!("{name}/{LINK}"));
                     }
-                    Ok(kind) if kind.is_dir() => {
-                        page.leave_out(LeftOutReason::Link, Some(&format!("{path}{name}")));
-                    }
+                    Ok(kind) if kind.is_dir() => page.leave_out(LeftOutReason::Link, Some(&key())),
                     Err(NoTarget::Outside) => {
                         self.leave_out_link(page, &format!("{path}{name}"), place, &name);
                         if names.outside.len() < MAX_OUTSIDE {
                             names.outside.push(name);
                         }
                     }
-                    Ok(_) | Err(NoTarget::Failed(_)) => {
-                        page.leave_out(LeftOutReason::NoFile, Some(&format!("{path}{name}")));
-                    }
+                    Ok(_) | Err(NoTarget::Failed(_)) => page.leave_out(LeftOutReason::NoFile, Some(&key())),
                 }
             } else {
-                page.leave_out(LeftOutReason::NoFile, Some(&format!("{path}{name}")));
+                page.leave_out(LeftOutReason::NoFile, Some(&key()));
             }
         }
         names.sorted.sort_unstable();
@@ -292,7 +286,7 @@ impl Walk {
     }
 
     fn leave_out_link(&self, page: &mut Keys, key: &str, folder: &Place, name: &str) {
-        let is_first = page.left_out().iter().all(|left_out| left_out.reason != LeftOutReason::Link);
+        let is_first = !page.left_out().contains_key(&LeftOutReason::Link);
         page.leave_out(LeftOutReason::Link, Some(key));
         if is_first && let Some(to) = self.roots.text_of(folder, name) {
             // The author of a pipeline does not see the log, and may not see paths of the machine.
