@@ -193,21 +193,8 @@ impl PackedKeys {
     /// Keys that start with `start`, with their indexes, among keys that are sorted by their bytes.
     pub fn starting_with(&self, start: &str) -> impl Iterator<Item = (usize, String)> {
         let before = self.blocks.partition_point(|at| self.whole(*at) < start.as_bytes());
-        let block = before.saturating_sub(1);
-        let (mut rest, mut key) =
-            (self.blocks.get(block).map_or(&[][..], |at| &self.packed[*at..]), Vec::new());
-        let start = start.to_owned();
-        let keys = (block * BLOCK..self.len).map(move |index| {
-            unpack(&mut rest, &mut key);
-            (index, text(&key).to_owned())
-        });
-        let mut is_behind = false;
-        keys.map_while(move |(index, key)| {
-            let is_found = key.starts_with(&start);
-            is_behind |= is_found || *key > *start;
-            (is_found || !is_behind).then_some((index, key, is_found))
-        })
-        .filter_map(|(index, key, is_found)| is_found.then_some((index, key)))
+        let keys = self.keys_from(before.saturating_sub(1)).skip_while(move |(_, key)| key.as_str() < start);
+        keys.take_while(move |(_, key)| key.starts_with(start))
     }
 
     /// First key of the block at this position in `packed`.
