@@ -48,10 +48,7 @@ pub fn write_index(keys: &PackedKeys, mut out: impl Write) -> io::Result<()> {
 }
 
 async fn read(store: &BoundedStore, index: &Arc<str>, most_bytes: u64) -> Result<PackedKeys, SourceFault> {
-    let fault = |reason: &str| {
-        let message = format!("the index {} in store `{}` {reason}", shown(index), store.name());
-        SourceFault::new(message, None)
-    };
+    let fault = |reason: &str| SourceFault::new(format!("the index {} {reason}", store.named(index)), None);
     let object = RangedObject::open(store.clone(), index.clone(), BLOCK_BYTES).await?;
     if object.size() > MAX_INDEX_BYTES {
         let reason = format!("has {} bytes, at most {MAX_INDEX_BYTES} are read; split it up", object.size());
@@ -77,5 +74,5 @@ async fn read(store: &BoundedStore, index: &Arc<str>, most_bytes: u64) -> Result
         }
         start = end;
     }
-    parser.finish().map_err(|reason| fault(&reason.to_string()))
+    parser.finish().map_err(|reason| fault(&reason))
 }

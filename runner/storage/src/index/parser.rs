@@ -16,13 +16,8 @@ use crate::keys::PackedKeys;
 /// Maximum length of an element in the index: every byte of the longest key escaped as `\u0041`, and the quotes.
 const MAX_ELEMENT_BYTES: usize = 6 * MAX_KEY_BYTES + 2;
 
-/// Error about the index, as the predicate of a sentence: what was found, where, and the remedy. Elements count from 1, bytes
-/// from 0.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct IndexFault(String);
-
-/// Reads the array, block by block.
+/// Reads the array, block by block. Errors are predicates of sentences about the index: what was found, where, and the remedy. Elements
+/// count from 1, bytes from 0.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
     keys: PackedKeys,
@@ -53,7 +48,7 @@ enum State {
 
 impl Parser {
     /// Reads the next block. The first block must have at least three bytes, which determine the encoding.
-    pub(super) fn read(&mut self, block: &[u8]) -> Result<(), IndexFault> {
+    pub(super) fn read(&mut self, block: &[u8]) -> Result<(), String> {
         let mut position = if self.read == 0 { skip_mark(block)? } else { 0 };
         while let Some(byte) = block.get(position) {
             let at = self.read + position as u64;
@@ -72,7 +67,7 @@ impl Parser {
                     self.begun_at = at;
                     State::Text { escaped: false }
                 }
-                (state, byte) => return Err(IndexFault(self.misplaced(state, *byte, at))),
+                (state, byte) => return Err(self.misplaced(state, *byte, at)),
             };
         }
         self.read += block.len() as u64;
@@ -85,26 +80,24 @@ impl Parser {
     }
 
     /// Returns the keys after the array has ended.
-    pub(super) fn finish(self) -> Result<PackedKeys, IndexFault> {
+    pub(super) fn finish(self) -> Result<PackedKeys, String> {
         let (end, count) = (self.read, self.keys.len());
         match self.state {
-            State::Ended if self.keys.is_empty() => Err(IndexFault("contains no keys".to_owned())),
+            State::Ended if self.keys.is_empty() => Err("contains no keys".to_owned()),
             State::Ended => Ok(self.keys),
-            State::Start => Err(IndexFault("is empty; expected a JSON array of keys".to_owned())),
+            State::Start => Err("is empty; expected a JSON array of keys".to_owned()),
             State::Text { .. } => {
-                Err(IndexFault(format!("ends at byte {end}, within element {}; is it complete?", count + 1)))
+                Err(format!("ends at byte {end}, within element {}; is it complete?", count + 1))
             }
-            State::First => {
-                Err(IndexFault(format!("ends at byte {end}, before its first element; is it complete?")))
+            State::First => Err(format!("ends at byte {end}, before its first element; is it complete?")),
+            State::Element | State::Comma => {
+                Err(format!("ends at byte {end}, after element {count} and without `]`; is it complete?"))
             }
-            State::Element | State::Comma => Err(IndexFault(format!(
-                "ends at byte {end}, after element {count} and without `]`; is it complete?"
-            ))),
         }
     }
 
     /// Continues a string at the start of `rest`; returns the number of bytes that belong to it.
-    fn read_text(&mut self, rest: &[u8], mut escaped: bool) -> Result<usize, IndexFault> {
+    fn read_text(&mut self, rest: &[u8], mut escaped: bool) -> Result<usize, String> {
         let mut length = 0;
         loop {
             if escaped && length < rest.len() {
@@ -126,27 +119,23 @@ impl Parser {
         }
     }
 
-    fn extend(&mut self, more: &[u8]) -> Result<(), IndexFault> {
+    fn extend(&mut self, more: &[u8]) -> Result<(), String> {
         if self.begun.len() + more.len() > MAX_ELEMENT_BYTES {
-            return Err(IndexFault(format!(
-                "has, {}, a string longer than the limit of {MAX_KEY_BYTES} bytes for keys",
-                self.place()
-            )));
+            let place = self.place();
+            return Err(format!(
+                "has, {place}, a string longer than the limit of {MAX_KEY_BYTES} bytes for keys"
+            ));
         }
         self.begun.extend_from_slice(more);
         Ok(())
     }
 
-    fn end_text(&mut self) -> Result<(), IndexFault> {
-        let key = text(&self.begun).map_err(|reason| {
-            IndexFault(format!("has, {}, a string that is not valid JSON: {reason}", self.place()))
-        })?;
+    fn end_text(&mut self) -> Result<(), String> {
+        let not_json = |reason| format!("has, {}, a string that is not valid JSON: {reason}", self.place());
+        let key = text(&self.begun).map_err(not_json)?;
         if let Err(reason) = check_named_key(&key) {
-            return Err(IndexFault(format!(
-                "has, {}, the string {}, which is not a valid key: {reason}",
-                self.place(),
-                shown(&key)
-            )));
+            let (place, key) = (self.place(), shown(&key));
+            return Err(format!("has, {place}, the string {key}, which is not a valid key: {reason}"));
         }
         self.keys.push(&key);
         self.begun.clear();
@@ -183,10 +172,10 @@ impl Parser {
 }
 
 /// Length of the byte order mark at the start of the first block.
-fn skip_mark(block: &[u8]) -> Result<usize, IndexFault> {
+fn skip_mark(block: &[u8]) -> Result<usize, String> {
     match block {
-        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Err(IndexFault("is UTF-16; save it as UTF-8".to_owned())),
-        [0x1f, 0x8b, ..] => Err(IndexFault("is compressed by gzip; unpack it".to_owned())),
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => Err("is UTF-16; save it as UTF-8".to_owned()),
+        [0x1f, 0x8b, ..] => Err("is compressed by gzip; unpack it".to_owned()),
         _ if block.starts_with(BYTE_ORDER_MARK) => Ok(BYTE_ORDER_MARK.len()),
         _ => Ok(0),
     }
