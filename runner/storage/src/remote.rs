@@ -144,6 +144,7 @@ impl<S: Service> Store for RemoteStore<S> {
         }
         let (remote, folder) = (self.0.clone(), folder.to_owned());
         async move {
+            check_bucket_prefix(&folder).map_err(|reason| asked.refused(reason))?;
             let names = folders(&remote, &folder).await.map_err(|failure| failure.of::<S>(&asked))?;
             Ok(Some(Folders { names, ..Folders::default() }))
         }

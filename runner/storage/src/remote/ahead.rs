@@ -217,7 +217,7 @@ impl Division {
     /// Divides the rest of `listing`, which then ends at the first folder after its last key. `None` if no folder follows.
     async fn of<S: Service>(remote: &Remote<S>, listing: &mut Listing) -> Result<Option<Self>, Failure> {
         let Some(last) = listing.last().map(str::to_owned) else { return Ok(None) };
-        let prefix = listing.prefix().to_owned();
+        let prefix = listing.prefix.clone();
         let above = last.rmatch_indices('/').map(|(at, _)| &last[..=at]);
         let above = above.take_while(|folder| folder.len() > prefix.len()).take(MOST_LEVELS - 1);
         for within in above.chain([&*prefix]) {
@@ -232,16 +232,8 @@ impl Division {
             folders.read(remote, None).await?;
             if let Some(first) = folders.names.pop_front() {
                 let end = listing.end.replace(first.clone());
-                let reads = VecDeque::new();
-                return Ok(Some(Self {
-                    reads,
-                    most_reads: 2,
-                    folders,
-                    group: 1,
-                    start: Some(first),
-                    prefix: prefix.clone(),
-                    end,
-                }));
+                let (reads, start, prefix) = (VecDeque::new(), Some(first), prefix.clone());
+                return Ok(Some(Self { reads, most_reads: 2, folders, group: 1, start, prefix, end }));
             }
         }
         Ok(None)
@@ -295,16 +287,16 @@ impl Part {
 
 /// Checks that `part` begins where the part before it ended. Fails if the service lists other keys between them.
 async fn check_edge<S: Service>(remote: &Remote<S>, stop: &Stop, part: &Listing) -> Result<(), Failure> {
-    if stop.next.as_deref() == part.first() {
+    if stop.next == part.first {
         return Ok(());
     }
     // The two parts were not listed at the same time: the key may have been written or deleted meanwhile.
     let next = async |after: &str| {
-        let mut listing = Listing::between(part.prefix().to_owned(), after.to_owned(), None);
-        while listing.first().is_none() && listing.next_page(remote).await?.is_some() {}
-        Ok(listing.first().map(str::to_owned))
+        let mut listing = Listing::between(part.prefix.clone(), after.to_owned(), None);
+        while listing.first.is_none() && listing.next_page(remote).await?.is_some() {}
+        Ok(listing.first)
     };
-    match next(&stop.last).await? == next(part.after()).await? {
+    match next(&stop.last).await? == next(&part.after).await? {
         true => Ok(()),
         false => Err(Failure::Unsorted),
     }

@@ -30,7 +30,7 @@ pub(crate) async fn attempts<T, A: Future<Output = Result<T, Failure>>>(
         let left = operation.saturating_sub(start.elapsed());
         let tried = timeout(most.min(left), attempt().with_subscriber(Dispatch::none())).await;
         made += 1;
-        let ended = match tried {
+        let (cause, after) = match tried {
             Ok(Err(Failure::Passing { cause, after })) => (cause, after),
             Ok(ended) => {
                 if ended.is_ok() {

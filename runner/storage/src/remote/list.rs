@@ -22,18 +22,18 @@ const MOST_FOLDERS: usize = 1 << 20;
 
 pub(crate) struct Listing {
     /// Prefix of the keys of the service, including the store's prefix.
-    prefix: String,
+    pub(crate) prefix: String,
     /// Prefix that is asked for; shorter if the service has only prefixes that end with `/`.
     asked: String,
     next: Next,
     /// The key after which the listing starts; empty if it starts at the first one.
-    after: String,
-    first: Option<String>,
+    pub(crate) after: String,
+    /// The first key received, even if it is behind the end.
+    pub(crate) first: Option<String>,
     /// The last key received, or the one after which the listing starts.
     last: String,
-    /// The last key up to `end`, and the first one received behind it.
-    behind: Option<(String, String)>,
-    /// Last key that is listed.
+    /// Place where the listing has ended at `end`.
+    stop: Option<Stop>,
     pub(crate) end: Option<String>,
     /// Set if keys that are not in the order of their bytes are a failure.
     is_sorted: bool,
@@ -47,6 +47,7 @@ enum Next {
 }
 
 /// Place where a listing ended.
+#[derive(Clone)]
 pub(crate) struct Stop {
     /// The last key of the listing, or the one after which it started.
     pub(crate) last: String,
@@ -58,8 +59,8 @@ impl Listing {
     /// Keys of the service that start with `prefix`, behind `after` and up to `end`.
     pub(crate) fn between(prefix: String, after: String, end: Option<String>) -> Self {
         let (asked, last, tokens) = (prefix.clone(), after.clone(), Tokens::default());
-        let (next, first, behind) = (Next::First, None, None);
-        Self { prefix, asked, next, after, first, last, behind, end, is_sorted: true, tokens }
+        let (next, first, stop) = (Next::First, None, None);
+        Self { prefix, asked, next, after, first, last, stop, end, is_sorted: true, tokens }
     }
 
     /// Keys of the service that start with `prefix`, in the order of the service.
@@ -92,10 +93,7 @@ impl Listing {
 
     /// Place where the listing ended, once it has no further pages.
     pub(crate) fn stop(&self) -> Stop {
-        match &self.behind {
-            Some((last, next)) => Stop { last: last.clone(), next: Some(next.clone()) },
-            None => Stop { last: self.last.clone(), next: None },
-        }
+        self.stop.clone().unwrap_or_else(|| Stop { last: self.last.clone(), next: None })
     }
 
     /// Returns the next keys, possibly none; `None` at the end of the listing.
@@ -139,7 +137,7 @@ impl Listing {
         }
         if self.end.as_ref().is_some_and(|end| key > *end) {
             self.next = Next::None;
-            self.behind.get_or_insert_with(|| (self.last.clone(), key.clone()));
+            self.stop.get_or_insert_with(|| Stop { last: self.last.clone(), next: Some(key.clone()) });
             self.last = key;
             return Ok(());
         }
@@ -191,12 +189,12 @@ impl Tokens {
             let text = "the listing does not end: the service has returned the same continuation token twice";
             return Err(Failure::lasting(text));
         }
-        match self.empty >= MOST_EMPTY {
-            true => Err(Failure::lasting(format!(
-                "the listing is truncated, but the last {MOST_EMPTY} responses had no new keys"
-            ))),
-            false => Ok(Some(next.clone())),
+        if self.empty >= MOST_EMPTY {
+            let text =
+                format!("the listing is truncated, but the last {MOST_EMPTY} responses had no new keys");
+            return Err(Failure::lasting(text));
         }
+        Ok(Some(next.clone()))
     }
 }
 

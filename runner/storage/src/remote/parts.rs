@@ -105,10 +105,9 @@ async fn begin<S: Service>(remote: &Remote<S>, service: &S, key: &str) -> Result
     if let Some(range) = &answer.content_range
         && parse_content_range(range) != Some((0..size, size))
     {
-        return Err(Failure::passing(format!(
-            "the whole object was requested, but a part arrived: {}",
-            printable(range, MOST_MESSAGE)
-        )));
+        let range = printable(range, MOST_MESSAGE);
+        let text = format!("the whole object was requested, but a part arrived: {range}");
+        return Err(Failure::passing(text));
     }
     if size > MAX_GET_BYTES {
         return Err(Failure::TooLarge { size });
@@ -145,17 +144,13 @@ async fn read_part<S: Service>(
         return Err(Failure::Unmet);
     }
     if found.start != range.start || found.end != range.end.min(size) {
-        return Err(Failure::passing(format!(
-            "bytes {}..{} were requested, but {}..{} arrived",
-            range.start, range.end, found.start, found.end
-        )));
+        return Err(Failure::passing(format!("bytes {range:?} were requested, but {found:?} arrived")));
     }
     let expected = found.end - found.start;
     let content_length = answer.head.length()?;
     if content_length != expected {
-        return Err(Failure::passing(format!(
-            "expected {expected} bytes, but the response announces {content_length}"
-        )));
+        let text = format!("expected {expected} bytes, but the response announces {content_length}");
+        return Err(Failure::passing(text));
     }
     let bytes = body::<S>(answer.body, expected, true, remote.options.timeouts.idle).await?;
     Ok(Begun { bytes, version, crc32: None })
