@@ -12,9 +12,9 @@ use bytes::Bytes;
 use futures::future::FutureExt;
 use tracing::warn;
 
-use crate::remote::failure::Failure;
+use crate::remote::failure::{Failure, innermost};
 use crate::remote::service::{Head, Listed, Page, PageRequest, Part, Renewal, Response, Service};
-use crate::s3::credentials::{Absent, Search, SharedCredentials};
+use crate::s3::credentials::{Absent, RenewedCredentials};
 use crate::s3::settings::{REQUEST_CHECKSUMS, RESPONSE_CHECKSUMS, S3Credentials, S3Settings};
 use crate::store::IfThere;
 
@@ -26,7 +26,7 @@ pub struct Bucket {
     pub(crate) client: Client,
     pub(crate) region: String,
     /// Credentials of the requests, if they can be renewed.
-    pub(crate) renewable: Option<(Arc<SharedCredentials>, Search)>,
+    pub(crate) renewable: Option<RenewedCredentials>,
     /// Set if reads of whole objects ask for their checksums.
     pub(crate) validates: bool,
 }
@@ -86,11 +86,10 @@ impl Service for Bucket {
         let request = request.set_request_payer(self.payer());
         let validates = self.validates && part.is_none();
         let request = match part {
-            Some(Part { range, tag }) => request.set_if_match(tag.map(str::to_owned)).range(format!(
-                "bytes={}-{}",
-                range.start,
-                range.end - 1
-            )),
+            Some(Part { range, tag }) => {
+                let (first, last) = (range.start, range.end - 1);
+                request.set_if_match(tag.map(str::to_owned)).range(format!("bytes={first}-{last}"))
+            }
             None => request.set_checksum_mode(validates.then_some(ChecksumMode::Enabled)),
         };
         let answer = request.send().boxed().await.map_err(|error| {
@@ -106,7 +105,8 @@ impl Service for Bucket {
     }
 
     async fn next_bytes(body: &mut ByteStream) -> Option<Result<Bytes, Failure>> {
-        Some(body.next().await?.map_err(|error| Failure::of_body(&error)))
+        let early = |error| Failure::passing(format!("the response ended early: {}", innermost(&error)));
+        Some(body.next().await?.map_err(early))
     }
 
     async fn version(&self, key: &str) -> Result<Head, Failure> {
@@ -156,11 +156,11 @@ impl Service for Bucket {
     }
 
     fn generation(&self) -> u64 {
-        self.renewable.as_ref().map_or(0, |(shared, _)| shared.generation())
+        self.renewable.as_ref().map_or(0, |renewable| renewable.shared.generation())
     }
 
     async fn renew(&self, generation: u64) -> Option<Renewal<Absent>> {
-        let (shared, search) = self.renewable.as_ref()?;
+        let RenewedCredentials { shared, search } = self.renewable.as_ref()?;
         Some(shared.renew(generation, search).await)
     }
 

@@ -26,7 +26,7 @@ use tokio::time::timeout;
 
 use crate::remote::failure::Cause;
 use crate::s3::bucket::Bucket;
-use crate::s3::connection::CheckedClient;
+use crate::s3::connection::Checked;
 use crate::s3::credentials::{Origin, RenewedCredentials, Search, SharedCredentials};
 use crate::s3::settings::{S3Credentials, S3Settings, check_endpoint};
 
@@ -48,7 +48,7 @@ async fn bucket(store: Arc<str>, settings: Arc<S3Settings>) -> Result<Bucket, Ca
     let provider = ProviderConfig::default().with_behavior_version(Some(BehaviorVersion::latest()));
     let endpoint = endpoint(&settings, &provider).await?;
     let client = http_client(&settings, endpoint.as_deref());
-    let http = SharedHttpClient::new(CheckedClient { client: client.clone(), is_watched: false });
+    let http = SharedHttpClient::new(Checked { inner: client.clone(), is_watched: false });
     let provider = provider.with_http_client(http.clone());
     let region = region(&settings, endpoint.is_some(), &provider).await?;
     let requests = request_checksum_calculation_provider(&provider).await;
@@ -56,7 +56,7 @@ async fn bucket(store: Arc<str>, settings: Arc<S3Settings>) -> Result<Bucket, Ca
     let timeouts = TimeoutConfig::builder().connect_timeout(settings.timeouts.connect).build();
     let config = Config::builder()
         .behavior_version(BehaviorVersion::latest())
-        .http_client(CheckedClient { client, is_watched: true })
+        .http_client(Checked { inner: client, is_watched: true })
         .region(region.clone())
         .timeout_config(timeouts)
         // The SDK's retries are disabled, because this crate repeats the request together with the reading of its response.
@@ -149,23 +149,22 @@ async fn region(
 }
 
 /// Credentials that may change while the store is in use.
-fn renewable(
-    settings: &S3Settings,
-    http: SharedHttpClient,
-    region: Region,
-) -> Option<(Arc<SharedCredentials>, Search)> {
+fn renewable(settings: &S3Settings, http: SharedHttpClient, region: Region) -> Option<RenewedCredentials> {
     let origin = match &settings.credentials {
         S3Credentials::Anonymous | S3Credentials::Static { .. } => return None,
         S3Credentials::File(path) => Origin::File(path.clone()),
         S3Credentials::Chain => Origin::Chain,
     };
-    Some((SharedCredentials::of(origin, &region), Search { http, region }))
+    Some(RenewedCredentials {
+        shared: SharedCredentials::of(origin, &region),
+        search: Search { http, region },
+    })
 }
 
 fn with_credentials(
     config: Builder,
     settings: &S3Settings,
-    renewable: Option<(Arc<SharedCredentials>, Search)>,
+    renewable: Option<RenewedCredentials>,
 ) -> Builder {
     match (&settings.credentials, renewable) {
         (S3Credentials::Static { access_key_id, secret_access_key, session_token }, _) => {
@@ -174,9 +173,7 @@ fn with_credentials(
             config.credentials_provider(Credentials::new(id, secret, token, None, "settings"))
         }
         // The SDK keeps none of them: its cache could not be told of a renewal.
-        (_, Some((shared, search))) => config
-            .credentials_provider(RenewedCredentials { shared, search })
-            .identity_cache(IdentityCache::no_cache()),
+        (_, Some(renewed)) => config.credentials_provider(renewed).identity_cache(IdentityCache::no_cache()),
         (_, None) => config.allow_no_auth(),
     }
 }

@@ -18,28 +18,22 @@ use aws_smithy_runtime_api::client::http::{
 use crate::observe::{is_observed, note, now};
 use crate::s3::answer::Requested;
 
-/// An HTTP client that checks responses.
+/// An HTTP client, or a connector of one, that checks responses.
 #[derive(Debug)]
-pub(crate) struct CheckedClient {
-    pub(crate) client: SharedHttpClient,
+pub(crate) struct Checked<T> {
+    pub(crate) inner: T,
     /// Records the connections opened for observed reads.
     pub(crate) is_watched: bool,
 }
 
-#[derive(Debug)]
-struct CheckedConnector {
-    connector: SharedHttpConnector,
-    is_watched: bool,
-}
-
-impl HttpClient for CheckedClient {
+impl HttpClient for Checked<SharedHttpClient> {
     fn http_connector(
         &self,
         settings: &HttpConnectorSettings,
         components: &RuntimeComponents,
     ) -> SharedHttpConnector {
-        let connector = self.client.http_connector(settings, components);
-        SharedHttpConnector::new(CheckedConnector { connector, is_watched: self.is_watched })
+        let inner = self.inner.http_connector(settings, components);
+        SharedHttpConnector::new(Checked { inner, is_watched: self.is_watched })
     }
 
     fn validate_base_client_config(
@@ -47,21 +41,21 @@ impl HttpClient for CheckedClient {
         components: &RuntimeComponentsBuilder,
         config: &ConfigBag,
     ) -> Result<(), BoxError> {
-        HttpClient::validate_base_client_config(&self.client, components, config)
+        HttpClient::validate_base_client_config(&self.inner, components, config)
     }
 
     fn connector_metadata(&self) -> Option<ConnectorMetadata> {
-        self.client.connector_metadata()
+        self.inner.connector_metadata()
     }
 }
 
-impl HttpConnector for CheckedConnector {
+impl HttpConnector for Checked<SharedHttpConnector> {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
         // The SDK sets this extension in order to close broken connections; here it shows which connection the request uses.
         let connection = request.extension::<CaptureSmithyConnection>();
         let connection = connection.filter(|_| self.is_watched && is_observed()).cloned();
         let requested = Requested::of(&request);
-        let answer = self.connector.call(request);
+        let answer = self.inner.call(request);
         HttpConnectorFuture::new(async move {
             let answer = match connection {
                 Some(connection) => watch(answer, connection).await?,

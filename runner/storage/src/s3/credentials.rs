@@ -220,13 +220,13 @@ impl SharedCredentials {
         if self.generation() > generation {
             return Renewal::Other;
         }
-        if self.searches.reserve(now(), Duration::ZERO).is_none() {
-            return locked(&self.state).failed.map_or(Renewal::Same, |(_, absent)| Renewal::Failed(absent));
+        if self.searches.reserve(now(), Duration::ZERO).is_some() {
+            drop(self.search(search).await);
+            if self.generation() > generation {
+                return Renewal::Other;
+            }
         }
-        match self.search(search).await {
-            _ if self.generation() > generation => Renewal::Other,
-            _ => locked(&self.state).failed.map_or(Renewal::Same, |(_, absent)| Renewal::Failed(absent)),
-        }
+        locked(&self.state).failed.map_or(Renewal::Same, |(_, absent)| Renewal::Failed(absent))
     }
 
     /// Searches, and keeps what is found. Returns the credentials known so far if nothing is found.
@@ -343,6 +343,7 @@ impl Search {
 }
 
 /// Credentials for a client of the SDK, which must not keep them.
+#[derive(Clone)]
 pub(crate) struct RenewedCredentials {
     pub(crate) shared: Arc<SharedCredentials>,
     pub(crate) search: Search,

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use aws_sdk_s3::config::http::HttpResponse;
 use aws_sdk_s3::error::{ConnectorError, ProvideErrorMetadata, SdkError};
-use aws_sdk_s3::primitives::{ByteStreamError, DateTime, DateTimeFormat};
+use aws_sdk_s3::primitives::{DateTime, DateTimeFormat};
 use penstock_types::text::printable;
 
 use crate::remote::failure::{Cause, Failure, MOST_MESSAGE, innermost};
@@ -25,13 +25,12 @@ impl Failure {
     /// Names the variable that omits checksums, if the service may not know them.
     pub(crate) fn naming(self, variable: &str) -> Self {
         let note = format!("if the service does not know checksums, {variable}=when_required omits them");
-        match &self {
-            Self::NotImplemented(_) => self.with_note(&*note),
-            Self::Lasting(cause) if cause.as_str().to_ascii_lowercase().contains("checksum") => {
-                self.with_note(&*note)
-            }
-            _ => self,
-        }
+        let may_be_reason = match &self {
+            Self::NotImplemented(_) => true,
+            Self::Lasting(cause) => cause.as_str().to_ascii_lowercase().contains("checksum"),
+            _ => false,
+        };
+        if may_be_reason { self.with_note(&*note) } else { self }
     }
 
     /// Failure of a request without a response, or with an error response.
@@ -119,8 +118,7 @@ impl Failure {
             ) => Self::Passing { cause, after: retry_after(answer) },
             // The SDK signs the next request with the time of the response.
             (403, "") if clocks(answer, code).is_some() => Self::Passing { cause, after: None },
-            (_, "NoSuchKey") => Self::NotFound,
-            (404, "NotFound" | "") => Self::NotFound,
+            (_, "NoSuchKey") | (404, "NotFound" | "") => Self::NotFound,
             (416, _) => Self::NothingThere,
             (412, _) => Self::Unmet,
             (501, _) => Self::NotImplemented(cause),

@@ -104,7 +104,7 @@ impl S3Settings {
             })?;
         }
         // The SDK would take another value for `when_supported`.
-        for variable in CHECKSUM_VARIABLES {
+        for variable in [REQUEST_CHECKSUMS, RESPONSE_CHECKSUMS] {
             let value = env::var_os(variable).unwrap_or_default().to_string_lossy().into_owned();
             let known = ["", "when_supported", "when_required"];
             if !known.iter().any(|known| value.trim().eq_ignore_ascii_case(known)) {
