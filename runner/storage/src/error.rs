@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use penstock_engine::ports::SourceFault;
 use penstock_types::text::with_causes;
+use tokio::task::JoinError;
 
 /// Error of a store. Every variant names the store and the key.
 #[derive(Debug, thiserror::Error)]
@@ -104,10 +105,7 @@ impl From<StoreError> for SourceFault {
             StoreError::Denied { source, .. }
             | StoreError::Credentials { source, .. }
             | StoreError::Io { source, .. } => Some(source),
-            StoreError::NotFound { .. }
-            | StoreError::Refused { .. }
-            | StoreError::TooLarge { .. }
-            | StoreError::OutOfRange { .. } => None,
+            _ => None,
         };
         Self { is_damage, ..Self::new(message, cause) }
     }

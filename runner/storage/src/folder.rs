@@ -22,7 +22,7 @@ use crate::asked::{Asked, CHANGED, NOT_REGULAR};
 use crate::cached::{self, is_local};
 use crate::error::{Access, OpenFault, StoreError};
 use crate::key::{check_key, check_prefix};
-use crate::links::{NoTarget, Roots, leads_outside, open_file};
+use crate::links::{NoTarget, Place, Roots, leads_outside, open_file};
 use crate::observe::{is_observed, note, now};
 use crate::page_cache::{cached_share, forget};
 use crate::store::{Folders, IfThere, KeyPages, Store, StoreFuture, Version};
@@ -243,7 +243,7 @@ impl Object {
     fn open(roots: &Roots, asked: &Asked) -> Result<Self, StoreError> {
         let file = match open_file(roots.own(), &*asked.key) {
             // A link that the kernel does not follow may lead into a folder that the store may read.
-            Err(error) if leads_outside(&error) => match roots.resolve_key(&asked.key) {
+            Err(error) if leads_outside(&error) => match roots.resolve(Place::OWN, &asked.key) {
                 Ok(target) if target.kind.is_dir() => return Err(asked.not_found()),
                 Ok(target) => roots.open_file(&target.place),
                 Err(NoTarget::Outside) => Err(error),

@@ -173,11 +173,6 @@ impl Roots {
         Ok(Target::new(Place { root: At::Root(index), path }, &metadata))
     }
 
-    pub(crate) fn resolve_key(&self, key: &str) -> Result<Target, NoTarget> {
-        self.resolve(Place::OWN, key)
-    }
-
-    /// Opens a file for reading.
     pub(crate) fn open_file(&self, place: &Place) -> io::Result<File> {
         match (place.root, &self.blobs) {
             (At::Root(index), _) => open_file(&self.roots[index].dir, &place.path),

@@ -35,7 +35,8 @@ const STEP: usize = 4099;
 pub struct MemoryStore {
     name: Arc<str>,
     objects: Arc<Objects>,
-    latency: Option<Latency>,
+    /// Timer and length of the delay of each read.
+    latency: Option<(Arc<Timer>, Duration)>,
 }
 
 #[derive(Default)]
@@ -80,7 +81,7 @@ impl MemoryStore {
     /// the timer.
     pub fn with_latency(self, latency: Duration) -> io::Result<Self> {
         let timer = Arc::new(Timer::start()?);
-        Ok(Self { latency: Some(Latency { timer, each: latency }), ..self })
+        Ok(Self { latency: Some((timer, latency)), ..self })
     }
 
     /// Runs `read` on the object after the latency.
@@ -94,7 +95,7 @@ impl MemoryStore {
         Box::pin(async move {
             check_key(&asked.key).map_err(|reason| asked.refused(reason))?;
             note(|parts| parts.attempts += 1);
-            if let Some(Latency { timer, each }) = latency {
+            if let Some((timer, each)) = latency {
                 let start = now();
                 timer.sleep(each).await;
                 note(|parts| parts.first_byte = start.elapsed());

@@ -137,7 +137,7 @@ impl Walk {
             // Fails if a link on the way is absolute, or leads out of the store.
             self.roots.own().metadata(path)?;
         }
-        self.roots.resolve_key(path).map(|target| target.place)
+        self.roots.resolve(Place::OWN, path).map(|target| target.place)
     }
 
     /// Reads the names of a folder. A folder that does not exist counts as empty: it may be removed after its name was listed.
@@ -150,15 +150,14 @@ impl Walk {
         linked: Option<Linked>,
     ) -> Result<(), StoreError> {
         // Below a linked folder, each folder may be one that is already on the path.
-        let id = if id.is_none() && linked.is_some() {
-            let Some(id) = self.listed(&path, self.id_of(&place))? else { return Ok(()) };
-            Some(id)
-        } else {
-            id
+        let id = match (id, linked) {
+            (None, Some(_)) => match self.listed(&path, self.id_of(&place))? {
+                None => return Ok(()),
+                found => found,
+            },
+            (id, _) => id,
         };
-        if let Some(id) = id
-            && self.is_on_path(id)
-        {
+        if id.is_some_and(|id| self.is_on_path(id)) {
             return Ok(());
         }
         let names = self.names(page, &path, &place, "");
@@ -206,7 +205,7 @@ impl Walk {
             let first = self.levels.first().map_or("", |level| &level.path);
             let folders = first.match_indices('/').map(|(at, _)| &first[..at]);
             let above = [""].into_iter().chain(folders).filter(|folder| folder.len() + 1 < first.len());
-            let above = above.filter_map(|folder| self.roots.resolve_key(folder).ok());
+            let above = above.filter_map(|folder| self.roots.resolve(Place::OWN, folder).ok());
             self.above = Some(above.map(|target| target.id).collect());
         }
         let is_above = self.above.iter().flatten().any(|above| *above == id);
@@ -258,6 +257,7 @@ impl Walk {
                     Err(error) => return Err(error),
                 };
             }
+            let key = || format!("{path}{name}");
             if kind.is_dir() {
                 names.sorted.push(name + "/");
             } else if kind.is_file() {
@@ -270,7 +270,7 @@ impl Walk {
                     }
                     Ok(kind) if kind.is_dir() => page.leave_out(LeftOutReason::Link, Some(&key())),
                     Err(NoTarget::Outside) => {
-                        self.leave_out_link(page, &format!("{path}{name}"), place, &name);
+                        self.leave_out_link(page, &key(), place, &name);
                         if names.outside.len() < MAX_OUTSIDE {
                             names.outside.push(name);
                         }
@@ -291,20 +291,15 @@ impl Walk {
         if is_first && let Some(to) = self.roots.text_of(folder, name) {
             // The author of a pipeline does not see the log, and may not see paths of the machine.
             let (store, to) = (&*self.asked.store, to.display());
-            match self.links {
-                Links::All => warn!(
-                    store,
-                    link = key,
-                    %to,
+            let message = match self.links {
+                Links::All => {
                     "a link leads out of the store's folder, so it is left out; the store's `links` may name its folder"
-                ),
-                Links::Files => warn!(
-                    store,
-                    link = key,
-                    %to,
+                }
+                Links::Files => {
                     "a link is absolute or leads out of the store's folder, so `\"links\": \"files\"` leaves it out"
-                ),
-            }
+                }
+            };
+            warn!(store, link = key, %to, "{message}");
         }
     }
 
