@@ -24,7 +24,6 @@ use crate::shards::{Shards, found, versions, with_version};
 pub(crate) use pass::Pass;
 pub(crate) use whole::{Made, OpenShard, WholeSample};
 
-/// Size of a chunk in bytes.
 const CHUNK_BYTES: u64 = 1 << 20;
 
 /// Maximum number of samples in a chunk.
@@ -46,7 +45,6 @@ pub trait InOrder<T>: Send + Sync {
 
 /// A sample as it is read, before its visit.
 pub trait Unvisited: Send + Sync + Sized + 'static {
-    /// Settings of the format of the shards.
     type Format: Send + Sync;
 
     /// Set if a shard gives the samples of a block at a time. Then the data are known by the checksums of blocks, which are read again when
@@ -77,7 +75,6 @@ pub trait Unvisited: Send + Sync + Sized + 'static {
         pass: &'a mut Pass<Self>,
     ) -> BoxFuture<'a, Result<DataFields, SourceFault>>;
 
-    /// Makes the samples that are visited.
     fn make(stream: &ShardStream<Self>, visits: Vec<Self>) -> BoxFuture<'_, Result<Done<Self>, SourceFault>>;
 }
 

@@ -70,7 +70,6 @@ pub(crate) struct ShardIndex {
 pub(crate) struct ShardPacker {
     packer: Packer,
     groups: Vec<u32>,
-    /// Number of entries so far.
     pub(crate) samples: u64,
     counts: Vec<u64>,
 }
@@ -173,7 +172,6 @@ impl SampleIndex {
         Self { kind, fields, shards, starts, types }
     }
 
-    /// The same with these shards.
     pub(crate) fn with_shards(self, fields: Vec<String>, shards: Vec<ShardIndex>) -> Self {
         Self::new(self.kind, fields, shards, self.types)
     }

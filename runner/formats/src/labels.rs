@@ -65,7 +65,6 @@ pub fn labelled_samples(
     .boxed()
 }
 
-/// Listed samples with their labels.
 struct Labelled {
     keys: PackedKeys,
     folders: Option<Folders>,

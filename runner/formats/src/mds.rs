@@ -82,7 +82,6 @@ fn check_meanings(shards: &[Shard]) -> Result<(), String> {
 struct MdsSamples {
     index: MdsIndex,
     open: OpenShards,
-    /// Digest of the versions of the shards.
     digest: Hash,
     fields: DataFields,
     damage: Damage,

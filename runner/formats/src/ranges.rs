@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-/// Reads of parts, in order.
 pub(crate) struct Reads<T> {
     pub(crate) reads: Vec<Read<T>>,
     limits: ReadLimits,

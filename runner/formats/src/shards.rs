@@ -18,7 +18,6 @@ use penstock_types::spec::{By, SourceRules, SourceSettings};
 
 use crate::reason::blocking;
 
-/// Shards that a document names.
 #[derive(Clone, Debug)]
 pub enum Shards {
     Keys(Vec<Arc<str>>),

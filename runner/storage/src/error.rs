@@ -66,7 +66,6 @@ pub enum Access {
     /// Reads an object, a range of it, or its size.
     Reading,
     Writing,
-    /// Lists the keys with a prefix.
     Listing,
 }
 

@@ -67,7 +67,6 @@ impl Keys {
         &self.left_out
     }
 
-    /// Adds what the listing left out while another page was made.
     pub(crate) fn add_left_out(&mut self, other: &Self) {
         for LeftOut { reason, count, first, .. } in other.left_out.values() {
             self.leave_out_several(*reason, *count, first.iter().map(String::as_str));
@@ -137,7 +136,6 @@ pub struct PackedKeys {
 }
 
 impl PackedKeys {
-    /// Digest of all keys.
     pub fn digest(&self) -> Hash {
         Hash::EMPTY.with(&self.packed)
     }
@@ -150,7 +148,6 @@ impl PackedKeys {
         self.len == 0
     }
 
-    /// Bytes that the keys take in memory.
     pub fn bytes(&self) -> u64 {
         (self.packed.len() + size_of_val(&*self.blocks)) as u64
     }

@@ -79,7 +79,6 @@ pub(crate) enum NoTarget {
     Failed(io::Error),
 }
 
-/// Position of an absolute path.
 enum Position {
     /// Beneath a folder; the path is empty for the folder itself.
     Within(usize, PathBuf),
@@ -108,7 +107,6 @@ impl Roots {
         Ok(Self { roots, aliases, blobs })
     }
 
-    /// The store's own folder.
     pub(crate) fn own(&self) -> &Arc<Dir> {
         &self.roots[0].dir
     }
@@ -251,7 +249,6 @@ impl Place {
     /// The store's own folder.
     pub(crate) const OWN: &Self = &Self { root: At::Root(0), path: PathBuf::new() };
 
-    /// Place of a name in this folder.
     pub(crate) fn join(&self, name: &str) -> Self {
         Self { root: self.root, path: self.path.join(name) }
     }

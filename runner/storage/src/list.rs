@@ -194,9 +194,7 @@ fn read_page(mut pages: KeyPages) -> PageRead {
 /// Keys of a listing that a source takes.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted {
-    /// Start of the keys.
     pub prefix: String,
-    /// Ending of the keys.
     pub suffix: Suffix,
     /// Key that is not taken: that of a table of labels or of an index.
     pub except: Option<String>,

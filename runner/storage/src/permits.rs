@@ -25,13 +25,11 @@ struct State {
     users: BTreeMap<u64, UserState>,
     /// Id of the next user to be added.
     next: u64,
-    /// Number of grants so far.
     grants: u64,
 }
 
 #[derive(Debug, Default)]
 struct UserState {
-    /// Number of permits that the user holds.
     held: usize,
     /// Sequence number of the user's last grant; 0 before the first grant.
     last: u64,

@@ -64,7 +64,6 @@ pub(super) struct Following<T> {
     begun: Option<Result<Begun<T>, SourceFault>>,
 }
 
-/// A shard of which the reading has begun.
 type Begun<T> = (RangedObject, Box<dyn InOrder<T>>);
 
 impl<T: Unvisited> Pass<T> {
@@ -93,7 +92,6 @@ impl<T: Unvisited> Pass<T> {
         }
     }
 
-    /// True if all shards are read.
     pub(super) fn is_read(&self) -> bool {
         self.current.is_none() && self.begun == self.shards.len()
     }

@@ -17,7 +17,6 @@ use crate::damage::Damage;
 /// A sample, with its outcome if it is damaged.
 pub(crate) type Made = (Sample, Option<Outcome>);
 
-/// A sample that is whole once it is read.
 pub struct WholeSample {
     pub(crate) made: Made,
     /// See [`Unvisited::unmarked`].

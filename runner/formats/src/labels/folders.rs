@@ -10,7 +10,6 @@ use penstock_types::left_out::{FIRST_LEFT_OUT, LeftOutReason};
 use penstock_types::resume::Hash;
 use penstock_types::run::LabelsRecord;
 
-/// Maximum number of classes.
 const MAX_CLASSES: usize = 1 << 16;
 
 /// Maximum number of classes that a record names, and maximum length of these names, in bytes.
@@ -41,7 +40,6 @@ pub enum Classes {
 pub struct SharedClasses(Gathered<BTreeSet<String>>);
 
 impl SharedClasses {
-    /// Creates the classes of this number of sources.
     pub fn of(sources: usize) -> Self {
         Self(Gathered::of(sources))
     }

@@ -32,7 +32,6 @@ pub struct LabelTable {
     pub missing: Missing,
 }
 
-/// The records of listed keys.
 pub(super) struct Rows {
     pub(super) records: Arc<dyn Numbered>,
     /// Number of the record of each key.

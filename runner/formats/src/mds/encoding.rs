@@ -7,7 +7,6 @@ use penstock_types::data_set::FieldType;
 use crate::reason::Reason;
 use crate::value::{little_endian, shortened, text};
 
-/// Maximum number of dimensions of an array.
 const MAX_RANK: usize = 16;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

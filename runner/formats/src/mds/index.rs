@@ -18,7 +18,6 @@ use crate::select::Selection;
 use crate::shards::{Starts, found, with_version};
 use crate::value::{listed, shortened};
 
-/// Maximum number of columns.
 const MAX_COLUMNS: usize = 256;
 
 #[derive(Debug)]

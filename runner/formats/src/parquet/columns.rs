@@ -109,7 +109,6 @@ struct Around<'a> {
 }
 
 impl Layout {
-    /// Finds the columns of a source in a file.
     pub(super) fn new(schema: &[Node], source: &ParquetSource) -> Result<Self, FileFault> {
         let mut tree = Tree::of(schema)?;
         let find = |name: &String| tree.find(name);
@@ -249,7 +248,6 @@ impl Tree {
         listed(self.fields.iter().map(|field| escaped(&field.name)), " and others")
     }
 
-    /// Adds the columns below a node of the schema.
     fn add(&mut self, node: &Node, around: Around<'_>) -> Result<(), FileFault> {
         if around.name.len() > MAX_NAME || self.leaves.len() == MAX_COLUMNS {
             let most = format!(

@@ -525,13 +525,10 @@ fn json_bytes(texts: &[ByteArray]) -> usize {
     texts.iter().map(quoted).fold(2, usize::saturating_add)
 }
 
-/// Reason for a row with a null in its list.
 const NULL_ELEMENT: &str = "a null in a list, which cannot become a tensor (`\"missing\": {\"NAME\": \"nan\"}` makes it NaN in a list of float numbers)";
 
-/// Reason for a row with a null in its list of texts or blobs.
 const NULL_PART: &str = "a null in a list, in which it would be an empty text or blob";
 
-/// Length of a list that is null.
 const NULL: u32 = u32::MAX;
 
 impl Shape<'_> {

@@ -37,7 +37,6 @@ pub(super) struct Chunk {
 /// Assumed size of the values of pages in the encoding DELTA_BYTE_ARRAY, as a multiple of that of the pages.
 const EXPANSION: u64 = 2;
 
-/// Number of that encoding in the format.
 const DELTA_BYTE_ARRAY: i64 = 7;
 
 /// Bounds of the values in a column chunk, as they are encoded.

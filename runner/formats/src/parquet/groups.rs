@@ -54,7 +54,6 @@ pub(super) struct Reader {
     found: Mutex<HashMap<(u32, u32, usize), u64>>,
 }
 
-/// A row group that is read and decoded.
 struct Decoding {
     key: Arc<str>,
     version: Version,
@@ -64,7 +63,6 @@ struct Decoding {
     wanted: Box<[usize]>,
     /// Reads of the wanted columns, in their order.
     reads: Vec<Read<()>>,
-    /// Memory that reading takes.
     memory: Arc<Mutex<Growing>>,
 }
 

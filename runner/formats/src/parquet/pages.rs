@@ -18,7 +18,6 @@ use super::thrift::{Compact, I32, STRUCT, TRUE};
 use crate::reason::Reason;
 use crate::unpack;
 
-/// The pages of a column chunk, in order.
 pub(super) struct Pages {
     /// Bytes that follow the last page.
     rest: Bytes,

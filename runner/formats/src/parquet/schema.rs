@@ -8,10 +8,8 @@ use super::thrift::{BINARY, BYTE, Compact, I32, LIST, STRUCT, TRUE};
 /// Maximum number of groups in each other.
 const MAX_DEPTH: usize = 32;
 
-/// Maximum number of columns and groups.
 const MAX_NODES: usize = 200_000;
 
-/// A column, or a group of columns.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Node {
     pub(super) name: String,

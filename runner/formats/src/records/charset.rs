@@ -8,7 +8,6 @@ use penstock_types::spec::{RecordForm, TextEncoding};
 
 use super::RecordFault;
 
-/// Encoding of the text of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Charset {
     #[default]
@@ -20,7 +19,6 @@ pub(super) enum Charset {
     Latin1,
 }
 
-/// Decodes a text in parts.
 #[derive(Default)]
 pub(super) struct Decoder {
     charset: Charset,

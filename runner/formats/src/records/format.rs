@@ -59,7 +59,6 @@ impl RecordFormat {
         Self::of(RecordForm::Rows(form.into()), types)
     }
 
-    /// Records of this form.
     pub fn of(form: RecordForm, types: BTreeMap<String, ColumnType>) -> Self {
         let (readers, last, damage) = (Readers::default(), Arc::default(), Damage::default());
         Self { form, types, readers, last, key: None, names_objects: false, damage }
@@ -78,7 +77,6 @@ impl RecordFormat {
         Self { names_objects: true, ..self }
     }
 
-    /// The same with this handling of damage.
     #[must_use]
     pub fn with_damage(self, damage: Damage) -> Self {
         Self { damage, ..self }

@@ -13,7 +13,6 @@ use super::layout::MAX_NODES;
 use super::lenient::Lenient;
 use super::written::{is_beyond, is_huge, is_zero};
 
-/// Type of a member's value.
 enum Kind {
     Null,
     /// A type, with the number if it is a whole one.

@@ -10,13 +10,11 @@ use penstock_types::spec::TableForm;
 /// Name of the member or column that becomes the sample's key unless a document names another.
 pub const SAMPLE_KEY: &str = "key";
 
-/// Maximum number of columns of a table.
 pub(super) const MAX_COLUMNS: usize = 1 << 14;
 
 /// Maximum number of names and values in a line, because each takes dozens of bytes while the line is parsed.
 pub(super) const MAX_NODES: usize = 1 << 18;
 
-/// Key and fields of a record.
 pub(super) type KeyAndFields = (Option<Arc<str>>, Vec<Field>);
 
 /// Readers of rows that nobody uses: to make one takes as long as to read hundreds of rows.
@@ -34,7 +32,6 @@ impl Readers {
     }
 }
 
-/// A reader of rows.
 pub(super) fn reader(TableForm { delimiter, quote, .. }: TableForm) -> csv_core::Reader {
     let mut builder = csv_core::ReaderBuilder::new();
     builder.delimiter(delimiter);

@@ -7,7 +7,6 @@ use super::written::{Token, each_token};
 /// A line that is no JSON as it stands, with its numbers and escapes replaced by others of the same length, so that places in messages stay.
 #[derive(Default)]
 pub(super) struct Lenient {
-    /// The line as JSON.
     pub(super) json: String,
     /// The line with valid escapes, in which the numbers are as written.
     pub(super) written: String,

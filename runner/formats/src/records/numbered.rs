@@ -39,7 +39,6 @@ pub fn record_samples(store: BoundedStore, objects: Shards, format: RecordFormat
     open_records(store, objects, format, limits).boxed()
 }
 
-/// Limits of the memory for records.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits {
     /// Maximum size of objects that are kept in memory, in bytes.
@@ -131,7 +130,6 @@ struct Records {
     kept_bytes: u64,
 }
 
-/// The starts of the records in an object.
 struct Places {
     part: Arc<Part>,
     /// Start of each record in the object, and the end of the last record, in bytes.

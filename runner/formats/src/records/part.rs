@@ -47,7 +47,6 @@ impl Part {
         SourceFault { is_damage: reason.is_damage(), ..self.fault(number, &reason.to_string()) }
     }
 
-    /// Place of a record for messages.
     pub(super) fn place(&self, number: u64) -> String {
         let record = if self.columns.is_some() { "row" } else { "line" };
         format!("{record} {number} of {}", self.object.named())

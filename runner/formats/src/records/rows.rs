@@ -16,7 +16,6 @@ use super::layout::{KeyAndFields, MAX_COLUMNS, SAMPLE_KEY, restart};
 use super::written::{MAX_EXACT, is_inexact};
 use crate::value::{listed, shortened};
 
-/// Columns of a table, in order.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Columns(Vec<Column>);
 
@@ -35,7 +34,6 @@ enum Becomes {
     Nothing,
 }
 
-/// Parses rows one by one.
 pub(super) struct RowParser {
     form: TableForm,
     reader: csv_core::Reader,

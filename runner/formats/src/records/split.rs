@@ -26,13 +26,11 @@ const LONG: usize = 4 << 20;
 /// Limits of long records, shared by the objects of a source.
 #[derive(Clone)]
 pub(super) struct LongRecords {
-    /// Maximum size of a record.
     most_bytes: usize,
     /// One permit, to read a record of more than [`LONG`] bytes.
     turn: Arc<Semaphore>,
 }
 
-/// The records of an object, in order.
 pub(super) struct Splitter {
     /// The object, with its columns once a record was returned.
     pub(super) part: Arc<Part>,
@@ -65,7 +63,6 @@ pub(super) struct Piece {
     pub(super) text: Bytes,
 }
 
-/// Finds the ends of records.
 enum Ends {
     Lines,
     Rows(Box<RowEnds>),

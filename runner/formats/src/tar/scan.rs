@@ -63,7 +63,6 @@ impl Samples {
         Ok(Some((field, member)))
     }
 
-    /// Fields of the current sample.
     pub(super) fn fields(&self) -> &[String] {
         &self.current.1
     }

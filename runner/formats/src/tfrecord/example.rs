@@ -9,7 +9,6 @@ use penstock_types::varint;
 
 use crate::reason::Reason;
 
-/// Maximum number of features that are read.
 const MAX_FEATURES: usize = 256;
 
 #[derive(Debug, Default, PartialEq)]

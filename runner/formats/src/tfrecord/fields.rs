@@ -29,7 +29,6 @@ pub struct RecordFields {
 }
 
 impl RecordFields {
-    /// Decoding as the document wants it.
     pub fn of(source: &TfrecordSource) -> Self {
         let names = |names: &[String]| names.iter().cloned().collect();
         Self {
@@ -200,7 +199,6 @@ fn value_of(feature: Feature, record: &Bytes, is_text: bool, form: Form) -> Resu
     }))
 }
 
-/// Parts of a record in sequence.
 fn joined<'a>(record: &Bytes, mut places: impl Iterator<Item = &'a Range<usize>>) -> Bytes {
     match (places.next(), places.next()) {
         (None, _) => Bytes::new(),

@@ -79,7 +79,6 @@ struct Division {
     /// Start of the next part; `None` if all parts were started.
     start: Option<String>,
     prefix: String,
-    /// Last key of the division.
     end: Option<String>,
 }
 
@@ -89,7 +88,6 @@ struct Part {
     listing: Listing,
 }
 
-/// Names of the folders directly in a folder.
 struct Folders {
     /// Prefix of the names: usually a folder.
     within: String,

@@ -16,7 +16,6 @@ pub(crate) const MOST_MESSAGE: usize = 300;
 /// Start of the TLS library's message that ends with host names.
 const OTHER_NAME: &str = "invalid peer certificate: certificate not valid for name";
 
-/// Failure of one attempt.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// Another attempt may succeed, preferably after the given time.

@@ -155,7 +155,6 @@ impl Listing {
     }
 }
 
-/// Continuation tokens of a listing.
 #[derive(Default)]
 pub(crate) struct Tokens {
     /// Hashes of the tokens so far.

@@ -4,7 +4,6 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Options of one remote store.
 pub(crate) struct Options {
     pub(crate) store: Arc<str>,
     /// Description for the operator's logs.

@@ -36,7 +36,6 @@ pub(crate) trait Service: Send + Sync + Sized + 'static {
     /// Waits for the next bytes of an object; `None` at the end of the response.
     fn next_bytes(body: &mut Self::Body) -> impl Future<Output = Option<Result<Bytes, Failure>>> + Send;
 
-    /// Requests the version of an object.
     fn version(&self, key: &str) -> impl Future<Output = Result<Head, Failure>> + Send;
 
     /// Writes an object completely or not at all. With [`IfThere::Leave`], an existing object is [`Failure::Unmet`], and a service without
@@ -79,18 +78,15 @@ pub(crate) struct PageRequest<'a> {
     pub(crate) is_of_folders: bool,
 }
 
-/// Response to a [`PageRequest`].
 pub(crate) struct Page {
     pub(crate) objects: Vec<Listed>,
     /// Folders, each with its prefix and a `/` at its end.
     pub(crate) folders: Vec<Listed>,
     /// Set if further pages follow.
     pub(crate) is_truncated: bool,
-    /// Token of the next page.
     pub(crate) next: Option<String>,
 }
 
-/// Object or folder on a page.
 pub(crate) struct Listed {
     /// Key in UTF-8; for any other, the text by which the service represents it.
     pub(crate) name: String,

@@ -10,7 +10,6 @@ use crate::remote::failure::Failure;
 /// Number of keys that are sorted at a time. The sorted keys are kept front-coded.
 const RUN_KEYS: usize = 1 << 16;
 
-/// Number of keys in a page.
 const PAGE_KEYS: usize = 1000;
 
 /// Keys on their way to being sorted.
@@ -24,7 +23,6 @@ pub(crate) struct Sorter {
 /// Sorted keys, each of them once.
 pub(crate) struct SortedKeys {
     runs: Vec<Box<dyn Iterator<Item = String> + Send>>,
-    /// Next key of each run.
     next: BinaryHeap<Reverse<(String, usize)>>,
     left_out: Option<Keys>,
 }

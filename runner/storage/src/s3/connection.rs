@@ -66,7 +66,6 @@ impl HttpConnector for Checked<SharedHttpConnector> {
     }
 }
 
-/// State of a request's connection.
 #[derive(Clone, Copy)]
 enum Connection {
     Unasked,

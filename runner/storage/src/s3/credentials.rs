@@ -49,7 +49,6 @@ const READS: u32 = 3;
 /// Time between two reads of a credentials file without credentials.
 const BETWEEN_READS: Duration = Duration::from_millis(100);
 
-/// Place of credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// The standard places, in their order.
@@ -180,7 +179,6 @@ impl SharedCredentials {
         }
     }
 
-    /// Number of different credentials found so far.
     pub(crate) fn generation(&self) -> u64 {
         locked(&self.state).generation
     }
