@@ -63,10 +63,8 @@ impl SampleIndex {
                 joined.map_err(|fault| SourceFault::new(fault.to_string(), None))?;
             }
             let Some(shard) = pack(&mut fields) else {
-                return Err(SourceFault::new(
-                    format!("the {kind} have more than {MAX_FIELDS} different fields"),
-                    None,
-                ));
+                let message = format!("the {kind} have more than {MAX_FIELDS} different fields");
+                return Err(SourceFault::new(message, None));
             };
             shards.push(shard);
             on_shard(done, all);

@@ -185,20 +185,20 @@ impl Decoder {
         }
     }
 
-    pub(crate) fn is_full(&self) -> bool {
-        let output = match &self.kind {
-            Kind::Gzip(decoder) => decoder.get_ref(),
+    fn is_full(&mut self) -> bool {
+        self.output().length >= BLOCK
+    }
+
+    fn output(&mut self) -> &mut Output {
+        match &mut self.kind {
+            Kind::Gzip(decoder) => decoder.get_mut(),
             Kind::Zstd(_, output) => output,
-        };
-        output.length >= BLOCK
+        }
     }
 
     /// The block if it is full, or if `all` is set; `None` if it is empty.
     pub(crate) fn take(&mut self, all: bool) -> Option<Bytes> {
-        let output = match &mut self.kind {
-            Kind::Gzip(decoder) => decoder.get_mut(),
-            Kind::Zstd(_, output) => output,
-        };
+        let output = self.output();
         let length = output.length.min(BLOCK);
         if length == 0 || !(all || length == BLOCK) {
             return None;

@@ -50,17 +50,12 @@ impl Damage {
             false => Err(fault),
         }
     }
-
-    pub(crate) fn warn(&self, warning: &'static str, name: &str) {
-        self.notes.warn(warning, name);
-    }
 }
 
 /// Fault of the last sample of a shard without its end mark, which lacks the field `name`: the file of the field may have been cut off.
 pub(crate) fn cut_sample(shard: &str, store: &BoundedStore, sample: &str, name: &str) -> SourceFault {
     let (shard, sample, name) = (store.named(shard), shown(sample), shown(name));
     SourceFault::damage(format!(
-        "the shard {shard} in store `{store}` ends without an end mark, and its last sample {sample} lacks the field {name}: is it \
-         truncated?"
+        "the shard {shard} ends without an end mark, and its last sample {sample} lacks the field {name}: is it truncated?"
     ))
 }

@@ -60,7 +60,8 @@ struct File {
 /// Index that is read, the decoder of its files, and the fields of its samples, if they are known from it.
 pub(crate) type Decoded = (SampleIndex, Box<dyn Decode>, Option<DataFields>);
 
-/// Samples of the shards that an index describes, in any order. The index may take `most_bytes` of memory, and so may a file.
+/// Samples of the shards that the index with the key `made` describes, in any order. Without a key, an index is made of the headers in
+/// `shards`, and kept in memory. The index may take `most_bytes` of memory, and so may a file.
 pub(crate) fn indexed_samples(
     access: Access,
     made: Option<&ObjectKey>,
@@ -68,6 +69,7 @@ pub(crate) fn indexed_samples(
     kind: IndexKind,
     decode: impl FnOnce(SampleIndex) -> Result<Decoded, SourceFault> + Send + 'static,
 ) -> Open {
+    let made: Option<Arc<str>> = made.map(|key| Arc::from(key.as_str()));
     async move {
         let index = match &made {
             Some(key) => read(key, &access, kind).await?,
@@ -92,6 +94,8 @@ async fn make(shards: &Shards, access: &Access, kind: IndexKind) -> Result<Sampl
             format!("the index of the {kind} takes {bytes} bytes, more than the limit of {most_bytes}");
         return Err(SourceFault::new(reason + RAISE_BUFFER, None));
     }
+    Ok(index)
+}
 
 async fn read(key: &Arc<str>, access: &Access, kind: IndexKind) -> Result<SampleIndex, SourceFault> {
     let read = move |bytes| SampleIndex::read(bytes, kind);
@@ -141,7 +145,7 @@ async fn sound(
             continue;
         }
         let warning = "shards that have changed since their index was made (make it again)";
-        damage.warn(warning, &format!("{}, {made}", shard.key));
+        damage.notes.warn(warning, &format!("{}, {made}", shard.key));
         if let Some(lost @ 1..) = shard.samples.checked_sub(found.samples) {
             let (found, before) = (found.samples, shard.samples);
             let fewer =
@@ -189,10 +193,8 @@ impl IndexedShards {
                         true => format!("the {name} of the sample {key} has {size} bytes"),
                         false => format!("the sample {key} has {bytes} bytes"),
                     };
-                    return Err(SourceFault::new(
-                        format!("{reason}, more than {most}; raise `buffer_mib`"),
-                        None,
-                    ));
+                    let message = format!("{reason}, more than {most}; raise `buffer_mib`");
+                    return Err(SourceFault::new(message, None));
                 }
                 // An index that was made for these samples describes the shards as they are.
                 let digest = digest.filter(|_| self.made.is_some());
@@ -213,7 +215,7 @@ impl IndexedShards {
                 return Ok(read.into_parts().map(|file| (file, Err(outcome.clone()))).collect());
             }
         };
-        in_use.get_or_init(|| shard.version.clone());
+        let shard = &self.index.shards[read.shard];
         // The tag of a file does not tell whether its content is the same, nor does that of an object whether a copy is true.
         let checked = read.split(bytes).map(|(file, mut bytes)| {
             let Some(digest) = file.digest else { return Ok((file, Ok(bytes))) };
@@ -330,11 +332,8 @@ impl Numbered for IndexedShards {
                     },
                     Err(outcome) => Ok(outcome),
                 };
-                let Err(reason) = added else { continue };
-                match self.access.damage.sample(SourceFault::damage(reason)) {
-                    Ok(outcome) => {
-                        ended.insert(place, outcome);
-                    }
+                match outcome {
+                    Ok(outcome) => drop(ended.insert(place, outcome)),
                     Err(fault) => {
                         samples.truncate(place);
                         return Err(ReadFault { before: Chunk::with_ended(samples, ended), fault });

@@ -39,6 +39,11 @@ pub(crate) fn offsets(lengths: impl Iterator<Item = usize>) -> Result<Value, Rea
         end += length as i64;
         data.extend_from_slice(&end.to_le_bytes());
     }
-    let count = u32::try_from(data.len() / 8).map_err(|_| "has more than 4 billion elements".to_owned())?;
-    Ok(Value::Tensor(Tensor { dtype: Dtype::Int64, shape: vec![count], data: data.into() }))
+    tensor(Dtype::Int64, data)
+}
+
+/// List of the elements in `data`, little-endian.
+pub(crate) fn tensor(dtype: Dtype, data: Vec<u8>) -> Result<Value, Reason> {
+    let length = u32::try_from(data.len() / dtype.size()).map_err(|_| "has more than 4 billion elements")?;
+    Ok(Value::Tensor(Tensor { dtype, shape: vec![length], data: data.into() }))
 }

@@ -158,10 +158,10 @@ impl Decode for Files {
         let field = &self.fields[field];
         if sample.field(name).is_some() {
             let plain = value::plain_name(field);
-            let others = self.fields.iter().zip(&self.names).filter(|(other, _)| *other != field);
-            let mut twice =
-                others.filter(|(other, own)| own.as_ref() == Some(name) && value::plain_name(other) == plain);
-            if let Some((other, _)) = twice.next() {
+            let is_twin = |(other, own): &(&String, &Option<Arc<str>>)| {
+                *other != field && own.as_ref() == Some(name) && value::plain_name(other) == plain
+            };
+            if let Some((other, _)) = self.fields.iter().zip(&self.names).find(is_twin) {
                 return Err(format!("a shard {}", both(&sample.key, other, field)).into());
             }
         }
@@ -189,11 +189,13 @@ impl InOrder<WholeSample> for Archive {
             let mut outcome = None;
             while let Some((field, member)) = self.samples.next_file().await? {
                 let name = self.selection.name_of_file(&field);
-                let others = self.samples.fields().iter().filter(|other| **other != field);
-                let mut twice = others.filter(|other| value::plain_name(other) == value::plain_name(&field));
-                if let Some(other) =
-                    twice.find(|other| name.is_some() && self.selection.name_of_file(other) == name)
-                {
+                let is_twin = |other: &&String| {
+                    **other != field
+                        && value::plain_name(other) == value::plain_name(&field)
+                        && name.is_some()
+                        && self.selection.name_of_file(other) == name
+                };
+                if let Some(other) = self.samples.fields().iter().find(is_twin) {
                     let fault = self.samples.fault(&member, &both(&sample.key, other, &field));
                     if outcome.is_none() {
                         outcome = Some(self.damage.sample(fault)?);

@@ -106,7 +106,7 @@ impl Decode for Records {
             let file = key.rsplit_once('#').map_or(&*key, |(file, _)| file);
             let mut last = locked(&self.warned);
             if &**last != file {
-                self.damage.warn(SEQUENCES, file);
+                self.damage.notes.warn(SEQUENCES, file);
                 *last = file.into();
             }
         }
@@ -141,7 +141,7 @@ impl InOrder<WholeSample> for File {
                 add(&self.fields, &mut sample, record, self.most_bytes).map_err(SourceFault::damage)
             });
             if matches!(added, Ok(true)) && !std::mem::replace(&mut self.is_warned, true) {
-                self.damage.warn(SEQUENCES, &self.frames.content.object.key);
+                self.damage.notes.warn(SEQUENCES, &self.frames.content.object.key);
             }
             let outcome = added.err().map(|fault| self.damage.sample(fault)).transpose()?;
             Ok(Some(vec![WholeSample { made: (sample, outcome), unmarked_fields: None }]))

@@ -12,7 +12,7 @@ use penstock_types::data_set::FieldType;
 use crate::reason::Reason;
 
 /// Maximum length of a key, in bytes.
-const MAX_KEY: usize = 4096;
+pub(crate) const MAX_KEY: usize = 4096;
 
 pub(crate) fn plain_name(name: &str) -> &str {
     match name.rsplit_once('.') {
@@ -25,13 +25,12 @@ pub(crate) fn plain_name(name: &str) -> &str {
 /// numbers, `txt`, `text`, `transcript`, `json` and `jsn` are texts, and all others are blobs. The error is the end of a sentence.
 pub(crate) fn of(name: &str, content: Bytes, most: u64) -> Result<Value, Reason> {
     let content = match name.rsplit_once('.') {
-        Some((_, "gz")) => inflated(flate2::read::MultiGzDecoder::new(&*content), most)?,
-        Some((_, "zst")) => {
-            let decoder = zstd::Decoder::new(&*content).map_err(|error| format!("is not zstd: {error}"))?;
-            inflated(decoder, most)?
-        }
-        _ => content,
+        Some((_, "gz")) => read_up_to(flate2::read::MultiGzDecoder::new(&*content), most)?,
+        Some((_, "zst")) => unzstd(&content, most)?,
+        _ => Some(content),
     };
+    let content = content
+        .ok_or_else(|| format!("has more than {most} bytes when it is decompressed; raise `buffer_mib`"))?;
     Ok(match kind_of(name) {
         FieldType::Int => {
             let text = text(&content)?;
@@ -52,10 +51,10 @@ pub(crate) fn kind_of(name: &str) -> FieldType {
     }
 }
 
-fn inflated(decoder: impl Read, most: u64) -> Result<Bytes, Reason> {
-    let bytes = read_up_to(decoder, most)?;
-    Ok(bytes
-        .ok_or_else(|| format!("has more than {most} bytes when it is decompressed; raise `buffer_mib`"))?)
+/// Content of frames of zstd; `None` if it is more than `most` bytes.
+pub(crate) fn unzstd(frames: &[u8], most: u64) -> Result<Option<Bytes>, Reason> {
+    let decoder = zstd::Decoder::new(frames).map_err(|error| format!("is not zstd: {error}"))?;
+    read_up_to(decoder, most)
 }
 
 /// All that a decoder returns; `None` if it is more than `most` bytes.

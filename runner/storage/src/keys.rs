@@ -1,5 +1,6 @@
 //! Compact lists of keys, with what a listing left out beside them.
 
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher};
 use std::sync::Arc;
 
@@ -170,10 +171,16 @@ impl PackedKeys {
     }
 
     pub fn iter(&self) -> impl Iterator<Item = String> {
-        let (mut rest, mut key) = (&*self.packed, Vec::new());
-        (0..self.len).map(move |_| {
+        self.keys_from(0).map(|(_, key)| key)
+    }
+
+    /// Keys from this block on, with their indexes.
+    fn keys_from(&self, block: usize) -> impl Iterator<Item = (usize, String)> {
+        let mut rest = self.blocks.get(block).map_or(&[][..], |at| &self.packed[*at..]);
+        let mut key = Vec::new();
+        (block * BLOCK..self.len).map(move |index| {
             unpack(&mut rest, &mut key);
-            text(&key).to_owned()
+            (index, text(&key).to_owned())
         })
     }
 

@@ -48,12 +48,6 @@ struct Object {
     replaced: u64,
 }
 
-#[derive(Clone)]
-struct Latency {
-    timer: Arc<Timer>,
-    each: Duration,
-}
-
 impl MemoryStore {
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), objects: Arc::default(), latency: None }

@@ -139,9 +139,6 @@ impl<S: Service> Store for RemoteStore<S> {
 
     fn folders(&self, folder: &str, _: Links) -> StoreFuture<Option<Folders>> {
         let asked = Asked { store: self.name().clone(), key: Arc::from(folder), access: Access::Listing };
-        if let Err(reason) = check_bucket_prefix(folder) {
-            return std::future::ready(Err(asked.refused(reason))).boxed();
-        }
         let (remote, folder) = (self.0.clone(), folder.to_owned());
         async move {
             check_bucket_prefix(&folder).map_err(|reason| asked.refused(reason))?;

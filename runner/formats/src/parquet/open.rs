@@ -70,14 +70,11 @@ pub(super) async fn open(
         kept += (size_of::<File>() + file.key.len()) as u64;
         kept += rows.iter().map(Group::bytes).sum::<u64>();
         if kept > most_bytes {
-            let reason = format!(
-                "the places of the row groups up to {} take more than {most_bytes} bytes",
-                shown(&file.key)
-            );
-            return Err(SourceFault::new(
-                format!("{reason}; name fewer `columns`, or write larger row groups{RAISE_BUFFER}"),
-                None,
-            ));
+            let key = shown(&file.key);
+            let reason =
+                format!("the places of the row groups up to {key} take more than {most_bytes} bytes");
+            let remedy = "name fewer `columns`, or write larger row groups";
+            return Err(SourceFault::new(format!("{reason}; {remedy}{RAISE_BUFFER}"), None));
         }
         // A column that no file has is a fault.
         let of_file = &file.layout.lacking;
@@ -109,10 +106,8 @@ pub(super) async fn open(
 }
 
 fn differs(fault: String) -> SourceFault {
-    SourceFault::new(
-        format!("{fault}; write the files with equal columns, or name others in `columns`"),
-        None,
-    )
+    let remedy = "write the files with equal columns, or name others in `columns`";
+    SourceFault::new(format!("{fault}; {remedy}"), None)
 }
 
 /// Columns by name, each as the first file has it.
@@ -124,21 +119,14 @@ impl Meanings {
     /// elsewhere.
     fn add(&mut self, file: &File) -> Result<(), String> {
         for leaf in &file.layout.leaves {
-            match self.0.get(&leaf.name) {
-                None => {
-                    self.0.insert(leaf.name.clone(), (leaf.clone(), file.key.clone()));
-                }
-                Some((known, _)) if known.meaning() == leaf.meaning() => {}
-                Some((known, at)) => {
-                    return Err(format!(
-                        "the column `{}` {} in the file {}, and {} in the file {}",
-                        escaped(&leaf.name),
-                        known.in_words(),
-                        shown(at),
-                        leaf.in_words(),
-                        shown(&file.key)
-                    ));
-                }
+            let of_file = || (leaf.clone(), file.key.clone());
+            let (known, at) = self.0.entry(leaf.name.clone()).or_insert_with(of_file);
+            if known.meaning() != leaf.meaning() {
+                let (name, at, key) = (escaped(&leaf.name), shown(at), shown(&file.key));
+                let (known, other) = (known.in_words(), leaf.in_words());
+                return Err(format!(
+                    "the column `{name}` {known} in the file {at}, and {other} in the file {key}"
+                ));
             }
         }
         Ok(())

@@ -288,12 +288,7 @@ async fn select(
             Ok::<_, SourceFault>((number, Some(Selected::new((0..group.rows as usize).map(meets)))))
         });
     let scans: Vec<_> = scans.collect();
-    let mut scans = stream::iter(scans).buffer_unordered(AT_A_TIME);
-    let mut found = Vec::new();
-    while let Some(scan) = scans.try_next().await? {
-        found.push(scan);
-    }
-    drop(scans);
+    let found: Vec<_> = stream::iter(scans).buffer_unordered(AT_A_TIME).try_collect().await?;
     let mut lost = 0;
     for (number, selected) in found {
         let group = &mut groups[number];
@@ -360,19 +355,16 @@ fn limits(used: &[u64], source: &ParquetSource, most_bytes: u64, needed: u64) ->
     }
     let fits = (1..sizes.len()).take_while(|count| sum(*count) <= most_bytes).count().max(1);
     if window < sizes.len() {
-        let reason = format!(
-            "a window of {window} row groups takes up to {} bytes of memory, and {most_bytes} may be used",
+        let message = format!(
+            "a window of {window} row groups takes up to {} bytes of memory, and {most_bytes} may be used; set `window` to {fits} or \
+             less{RAISE_BUFFER}",
             sum(window)
         );
-        return Err(SourceFault::new(
-            format!("{reason}; set `window` to {fits} or less{RAISE_BUFFER}"),
-            None,
-        ));
+        return Err(SourceFault::new(message, None));
     }
-    let (all, total) = (sizes.len(), sum(usize::MAX));
     warn!(
-        row_groups = all,
-        bytes = total,
+        row_groups = sizes.len(),
+        bytes = sum(usize::MAX),
         may_use = most_bytes,
         "a shuffle of all row groups, which do not fit into memory, reads a row group for nearly each sample; set `window` to {fits} or less"
     );

@@ -93,7 +93,7 @@ impl RecordFormat {
     /// Keeps what other parsers can use of this one.
     pub(super) fn keep(&self, parser: Parser) {
         if let Some(rows) = parser.rows {
-            self.readers.keep(rows.into_reader());
+            self.readers.keep(rows.reader);
         }
     }
 
@@ -189,7 +189,8 @@ impl RecordFormat {
         let (key, fields) = match (&part.columns, &mut parser.rows) {
             (Some(columns), Some(rows)) => rows.values(text, part.charset, columns)?,
             _ => {
-                let mut repaired = |_| self.damage.warn(HALVES, &format!("{}:{number}", part.object.key));
+                let mut repaired =
+                    |_| self.damage.notes.warn(HALVES, &format!("{}:{number}", part.object.key));
                 members(text, self.key_name(), &self.types, &mut parser.names, &mut repaired)?
             }
         };

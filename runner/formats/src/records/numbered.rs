@@ -200,14 +200,6 @@ impl Places {
         self.starts.len() as u64 - 1
     }
 
-    /// Start of record `index`; the end of the object for an index after the last record.
-    fn start_of(&self, index: u64) -> u64 {
-        usize::try_from(index)
-            .ok()
-            .and_then(|index| self.starts.get(index).copied())
-            .unwrap_or(self.part.object.size())
-    }
-
     fn number_of(&self, index: u64) -> u64 {
         let behind = self.skipped.partition_point(|(record, _)| *record <= index);
         let skipped = behind.checked_sub(1).map_or(0, |last| self.skipped[last].1);
@@ -216,7 +208,8 @@ impl Places {
 
     /// Range from the start of a record to that of the next one: the line end and blank lines in between do not change a record.
     fn range_of(&self, index: u64) -> Range<u64> {
-        self.start_of(index)..self.start_of(index + 1)
+        let index = index as usize;
+        self.starts[index]..self.starts[index + 1]
     }
 
     /// Reads neighbouring records, each with its origin and its index in the object.
@@ -230,7 +223,7 @@ impl Places {
         let bytes = self.part.object.read(read.range.clone()).await?;
         let raw = |((origin, index), text)| {
             let text = self.part.charset.decoded(text);
-            let piece = Piece { number: self.number_of(index), start: self.start_of(index), text };
+            let piece = Piece { number: self.number_of(index), start: self.range_of(index).start, text };
             Raw { origin, part: self.part.clone(), piece }
         };
         Ok(read.split(bytes).map(raw).collect())

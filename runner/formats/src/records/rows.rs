@@ -36,7 +36,7 @@ enum Becomes {
 
 pub(super) struct RowParser {
     form: TableForm,
-    reader: csv_core::Reader,
+    pub(super) reader: csv_core::Reader,
     /// Values of the current row without quotes, one behind the other, and their ends.
     text: Vec<u8>,
     ends: Vec<usize>,
@@ -65,10 +65,6 @@ impl Columns {
 impl RowParser {
     pub(super) fn new(form: TableForm, reader: csv_core::Reader) -> Self {
         Self { form, reader, text: Vec::new(), ends: Vec::new() }
-    }
-
-    pub(super) fn into_reader(self) -> csv_core::Reader {
-        self.reader
     }
 
     pub(super) fn columns(

@@ -157,13 +157,11 @@ impl Splitter {
             let reason = format!("is longer than {most} bytes; split it up{RAISE_BUFFER}");
             return SourceFault { is_damage: false, ..self.part.fault(number, &reason) };
         }
-        self.part.fault(
-            number,
-            match self.ends {
-                Ends::Lines => "is longer than 64 MiB; is it NDJSON, with one object per line?",
-                Ends::Rows(_) => "is longer than 64 MiB; is there a quote without its end?",
-            },
-        )
+        let reason = match self.ends {
+            Ends::Lines => "is longer than 64 MiB; is it NDJSON, with one object per line?",
+            Ends::Rows(_) => "is longer than 64 MiB; is there a quote without its end?",
+        };
+        self.part.fault(number, reason)
     }
 
     /// Text of the first block, by which the encoding is known. Fails if the object is empty.

@@ -40,7 +40,6 @@ pub(crate) async fn attempts<T, A: Future<Output = Result<T, Failure>>>(
             }
             Err(_) => (Cause::new(format!("not finished within {:?}", most.min(left))), None),
         };
-        let (cause, after) = ended;
         let pause = pause(retries, made, after);
         if made >= retries.attempts.get() {
             return Err(gave_up(made, "", &cause));

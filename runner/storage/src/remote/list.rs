@@ -71,24 +71,9 @@ impl Listing {
         Self { asked, is_sorted: false, ..Self::between(prefix, String::new(), None) }
     }
 
-    /// Prefix of the keys of the service.
-    pub(crate) fn prefix(&self) -> &str {
-        &self.prefix
-    }
-
     /// The last key received; `None` if no key follows it.
     pub(crate) fn last(&self) -> Option<&str> {
         matches!(self.next, Next::After(_)).then_some(&self.last)
-    }
-
-    /// Place after which the listing starts.
-    pub(crate) fn after(&self) -> &str {
-        &self.after
-    }
-
-    /// The first key received, even if it is behind the end; `None` if there was none.
-    pub(crate) fn first(&self) -> Option<&str> {
-        self.first.as_deref()
     }
 
     /// Place where the listing ended, once it has no further pages.

@@ -53,11 +53,6 @@ impl Failure {
         }
     }
 
-    /// Failure of a response body.
-    pub(crate) fn of_body(error: &ByteStreamError) -> Self {
-        Self::passing(format!("the response ended early: {}", innermost(error)))
-    }
-
     /// Failure of a request that was not sent, for lack of credentials or a connection, or to which no usable response came.
     fn of_connection(error: &ConnectorError) -> Self {
         if let Some(unfit) = find::<UnfitAnswer>(error) {

@@ -17,7 +17,6 @@ use crate::remote::options::{Retries, Timeouts};
 const ENDPOINT_VARIABLES: [&str; 2] = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
 
 /// Environment variables for the checksums of writes and reads.
-const CHECKSUM_VARIABLES: [&str; 2] = [REQUEST_CHECKSUMS, RESPONSE_CHECKSUMS];
 pub(crate) const REQUEST_CHECKSUMS: &str = "AWS_REQUEST_CHECKSUM_CALCULATION";
 pub(crate) const RESPONSE_CHECKSUMS: &str = "AWS_RESPONSE_CHECKSUM_VALIDATION";
 
