@@ -117,6 +117,7 @@ fn levels(record: &LoadRecord) -> LevelTimes {
 }
 
 fn parts(record: &LoadRecord, stages: &[String]) -> Vec<ReadPart> {
+    type ReadTime = (&'static str, fn(&ItemRead) -> u64);
     let reads: f64 = record.reads().map(|item| item.span.nanos() as f64 * 1e-9).sum();
     let with_permits: f64 = reads + record.reads().map(|item| item.permit_ns as f64 * 1e-9).sum::<f64>();
     let workers: f64 = lives(record).map(|worker| worker.span.nanos() as f64 * 1e-9).sum();
@@ -124,7 +125,7 @@ fn parts(record: &LoadRecord, stages: &[String]) -> Vec<ReadPart> {
         let time = Spread::of(times.filter(|time| *time > 0))?;
         Some(ReadPart { name: name.to_owned(), share: if of > 0.0 { time.sum_s / of } else { 0.0 }, time })
     };
-    let of_reads: [(&str, fn(&ItemRead) -> u64); 6] = [
+    let of_reads: [ReadTime; 6] = [
         ("permit", |item| item.permit_ns),
         ("retry", |item| nanos(item.parts.retry)),
         ("connect", |item| nanos(item.parts.connect)),

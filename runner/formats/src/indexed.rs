@@ -11,7 +11,7 @@ use penstock_engine::item::{Origin, Sample};
 use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
 use penstock_engine::ports::SourceFault;
 use penstock_engine::share::Share;
-use penstock_storage::{RAISE_BUFFER, RangedObject, StoreError, Version, shown};
+use penstock_storage::{RAISE_BUFFER, RangedObject, Version, shown};
 use penstock_types::data_set::DataFields;
 use penstock_types::resume::Hash;
 use penstock_types::spec::ObjectKey;
@@ -232,13 +232,17 @@ impl IndexedShards {
     /// Bytes of a read, of the version in the index or of what may be a copy of it.
     async fn unchecked(&self, read: &Read<File>) -> Result<Bytes, SourceFault> {
         let (shard, in_use) = (&self.index.shards[read.shard], &self.in_use[read.shard]);
+        let get = |version: &Version| {
+            let (key, version) = (shard.key.clone(), Some(version.clone()));
+            self.access.store.get_range(key, version, read.range.clone())
+        };
         let known = in_use.get();
-        let bytes = match self.bytes(shard, known.unwrap_or(&shard.version), read).await {
+        let bytes = match get(known.unwrap_or(&shard.version)).await {
             Err(error) if known.is_none() => match self.other_version(shard).await {
                 None => return Err(error.into()),
                 Some(copy) if shard.has_digests && copy.may_be_copy_of(&shard.version) => {
                     // Another read may have found the copy meanwhile.
-                    self.bytes(shard, in_use.get_or_init(|| copy), read).await?
+                    get(in_use.get_or_init(|| copy)).await?
                 }
                 Some(_) => return Err(self.changed(shard)),
             },
@@ -246,15 +250,6 @@ impl IndexedShards {
         };
         in_use.get_or_init(|| shard.version.clone());
         Ok(bytes)
-    }
-
-    async fn bytes(
-        &self,
-        shard: &ShardIndex,
-        version: &Version,
-        read: &Read<File>,
-    ) -> Result<Bytes, StoreError> {
-        self.access.store.get_range(shard.key.clone(), Some(version.clone()), read.range.clone()).await
     }
 
     /// Version of a shard, if it is not the one that the index describes. An index that was made for these samples describes the shards as

@@ -22,13 +22,11 @@ pub(crate) fn offsets_field(field: &DataField) -> DataField {
 /// Refuses a list of blobs as the field that stages read as one file: a decoder would take the first, and ignore the others. The error is
 /// the end of a sentence.
 pub(crate) fn check_name(field: &str) -> Result<(), Reason> {
-    match field == BYTES_FIELD {
-        false => Ok(()),
-        true => Err(format!(
-            "has lists of blobs, and the field `{BYTES_FIELD}` is one file: give it another name in `fields`"
-        )
-        .into()),
+    if field != BYTES_FIELD {
+        return Ok(());
     }
+    let remedy = "give it another name in `fields`";
+    Err(format!("has lists of blobs, and the field `{BYTES_FIELD}` is one file: {remedy}").into())
 }
 
 /// Start of each blob of these lengths, and the end of the last one: one number more than there are blobs.

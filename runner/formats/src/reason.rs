@@ -1,7 +1,8 @@
 //! Reasons why data cannot be read.
 
 use penstock_engine::ports::SourceFault;
-use tokio::task::{JoinError, spawn_blocking};
+use penstock_storage::interrupted;
+use tokio::task::spawn_blocking;
 
 /// Reason why a value, or what contains it, cannot be read: the end of a sentence about it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,11 +25,6 @@ impl From<Reason> for String {
     fn from(Reason(reason): Reason) -> Self {
         reason
     }
-}
-
-/// Fault of `work` on another thread or task that did not end.
-pub(crate) fn interrupted(work: &str, error: JoinError) -> SourceFault {
-    SourceFault::new(format!("{work} was interrupted"), Some(error.into()))
 }
 
 /// Result of `work`, which runs on a blocking thread; `name` says for messages what it does.

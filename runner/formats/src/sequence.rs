@@ -2,11 +2,10 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{Blocks, RangedObject};
+use penstock_storage::{Blocks, RangedObject, interrupted};
 use tokio::task::{JoinError, JoinSet, spawn_blocking};
 
 use crate::compression::{Compression, Decoder, Unreadable};
-use crate::reason::interrupted;
 
 /// Content of an object, in order: its bytes, or, if the first of them are those of gzip or zstd, what they are decompressed to. Positions are
 /// those in the content.

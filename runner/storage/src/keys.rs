@@ -17,7 +17,7 @@ pub struct Keys {
     /// End position of each key in `text`.
     ends: Vec<usize>,
     /// Names that the listing left out while the page was made.
-    left_out: BTreeMap<LeftOutReason, LeftOut>,
+    pub(crate) left_out: BTreeMap<LeftOutReason, LeftOut>,
     /// Keys that were found through links, in order.
     linked: Vec<LinkedKey>,
 }
@@ -64,8 +64,8 @@ impl Keys {
     }
 
     /// Names that the listing left out while the page was made, by reason; the first ones that can be decoded are stated.
-    pub fn left_out(&self) -> &BTreeMap<LeftOutReason, LeftOut> {
-        &self.left_out
+    pub fn left_out(&self) -> impl Iterator<Item = &LeftOut> {
+        self.left_out.values()
     }
 
     pub(crate) fn add_left_out(&mut self, other: &Self) {

@@ -283,13 +283,13 @@ impl Found {
             notes.leave_out_endings(&endings);
         }
         self.leave_out(wanted, &hidden);
-        if !hidden.left_out().is_empty() {
+        if !hidden.left_out.is_empty() {
             wanted.notes.rule(NEW_HIDDEN);
         }
     }
 
     fn leave_out(&self, wanted: &Wanted, page: &Keys) {
-        for LeftOut { reason, count, first, .. } in page.left_out().values() {
+        for LeftOut { reason, count, first, .. } in page.left_out() {
             for notes in [&wanted.notes, &self.left_out] {
                 notes.leave_out(*reason, *count, first.iter().map(String::as_str));
             }

@@ -116,7 +116,7 @@ impl Walk {
                 page.push(&path);
             }
         }
-        Ok((!is_ended || !page.left_out().is_empty()).then_some(page))
+        Ok((!is_ended || !page.left_out.is_empty()).then_some(page))
     }
 
     /// Enters the folder of the prefix. A prefix need not match any folder.
@@ -286,7 +286,7 @@ impl Walk {
     }
 
     fn leave_out_link(&self, page: &mut Keys, key: &str, folder: &Place, name: &str) {
-        let is_first = !page.left_out().contains_key(&LeftOutReason::Link);
+        let is_first = !page.left_out.contains_key(&LeftOutReason::Link);
         page.leave_out(LeftOutReason::Link, Some(key));
         if is_first && let Some(to) = self.roots.text_of(folder, name) {
             // The author of a pipeline does not see the log, and may not see paths of the machine.

@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use penstock_engine::notes::Notes;
 use penstock_engine::ports::SourceFault;
-use penstock_storage::{BoundedStore, RangedObject};
+use penstock_storage::{BoundedStore, RangedObject, interrupted};
 use penstock_types::resume::{DataSet, Hash};
 use penstock_types::traversal::Traversal;
 use tokio::task::{JoinError, JoinSet};
 
 use super::{InOrder, ShardStream, Unvisited};
 use crate::damage::Damage;
-use crate::reason::interrupted;
 use crate::shards::with_version;
 
 /// Memory of an object whose version is kept, in bytes.

@@ -13,7 +13,7 @@ use penstock_engine::numbered::{Numbered, Open, ReadFault, ReadSamples};
 use penstock_engine::ports::SourceFault;
 use penstock_engine::share::Share;
 use penstock_engine::typed::Cures;
-use penstock_storage::{BoundedStore, RAISE_BUFFER, RangedObject};
+use penstock_storage::{BoundedStore, RAISE_BUFFER, RangedObject, interrupted};
 use penstock_types::data_set::{DataFields, Learner, TypeFault};
 use penstock_types::resume::Hash;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -24,7 +24,6 @@ use super::split::{LongRecords, MAX_RECORD_BYTES, Piece, Splitter};
 use super::{ahead_bytes, kinds};
 use crate::in_order::Done;
 use crate::ranges::{Read, ReadLimits, Reads};
-use crate::reason::interrupted;
 use crate::shards::{Shards, Starts};
 
 /// Samples of the records of one or several objects, in any order. The objects are read once for the starts of their records (8 bytes

@@ -215,7 +215,8 @@ impl Message<'_> {
 
     fn number(&mut self) -> Result<u64, Reason> {
         let mut rest = &self.record[self.rest.clone()];
-        let number = varint::take(&mut rest).ok_or_else(|| damaged("a number without an end", self.rest.start))?;
+        let number =
+            varint::take(&mut rest).ok_or_else(|| damaged("a number without an end", self.rest.start))?;
         self.rest.start = self.rest.end - rest.len();
         Ok(number)
     }

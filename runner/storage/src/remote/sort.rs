@@ -91,7 +91,7 @@ impl SortedKeys {
             let Some(key) = self.next_key() else { break };
             page.push(&key);
         }
-        (!page.is_empty() || !page.left_out().is_empty()).then_some(page)
+        (!page.is_empty() || !page.left_out.is_empty()).then_some(page)
     }
 }
 
