@@ -10,8 +10,8 @@ use penstock_types::data_set::Learner;
 use crate::damage::Damage;
 use crate::index::{FieldNames, IndexKind, MAX_FIELDS, SampleIndex, ShardIndex};
 use crate::shards::Shards;
-use crate::tar::scan as scan_tar;
-use crate::tfrecord::scan as scan_tfrecord;
+use crate::sources::tar::scan as scan_tar;
+use crate::sources::tfrecord::scan as scan_tfrecord;
 
 /// Entries of one shard, to be packed with the numbers that the fields have in the whole index. `None` if there are too many fields.
 pub(crate) type Pack = Box<dyn FnOnce(&mut FieldNames) -> Option<ShardIndex> + Send>;

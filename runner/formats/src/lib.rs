@@ -11,16 +11,13 @@ mod index;
 mod indexed;
 mod labels;
 mod lists;
-pub mod mds;
-pub mod parquet;
 mod ranges;
 mod reason;
 mod records;
 mod select;
 mod sequence;
 mod shards;
-pub mod tar;
-pub mod tfrecord;
+pub mod sources;
 mod unpack;
 mod value;
 
@@ -34,3 +31,4 @@ pub use records::{
     RECORD_CURES, RecordFault, RecordFormat, RecordSource, SAMPLE_KEY, field_type, record_samples, sample_of,
 };
 pub use shards::{MAX_SHARDS, PatternFault, Shards, expand};
+pub use sources::{mds, parquet, tar, tfrecord};

@@ -1,6 +1,5 @@
 //! Sources of prepared pipelines: the only place that maps a kind of source to its implementation.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -13,14 +12,15 @@ use penstock_engine::numbered::{NumberedSource, Open, selected_otherwise};
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_engine::range::{RangeSamples, RangeSource};
 use penstock_engine::typed::{Cures, Typing};
+use penstock_formats::sources::{self as files, Other};
 use penstock_formats::{
     Access, Classes, Damage, LabelTable, Labelling, RECORD_CURES, RecordFormat, RecordSource, SAMPLE_KEY,
-    Shards, SharedClasses, field_type, labelled_samples, mds, parquet, record_samples, tar, tfrecord,
+    Shards, SharedClasses, field_type, labelled_samples, record_samples,
 };
 use penstock_storage::{
     AHEAD_BYTES, BoundedStore, ListSource as StreamedList, Wanted, index_samples, list_samples,
 };
-use penstock_types::data_set::{DataFields, FieldType};
+use penstock_types::data_set::DataFields;
 use penstock_types::spec::{self, By, LabelOrigin, ListSource, MixSource, OnDamage, Records};
 use penstock_types::traversal::Traversal;
 
@@ -52,17 +52,13 @@ impl Prepared {
                 let traversal = self.traversal(range.count).expect("a plan's shard was checked");
                 Box::new(RangeSource::new(traversal))
             }
-            spec @ spec::Source::Tar(source) if source.index.is_none() => {
-                let access = self.access(spec, &name, most_bytes);
-                let stream = tar::stream(source, access, self.typing(spec, &name), traversal);
-                Box::new(stream.from(self.start.clone()))
+            spec => {
+                let (access, typing) = (|| self.access(spec, &name, most_bytes), || self.typing(spec, &name));
+                match files::stream(spec, access, typing, traversal) {
+                    Some(stream) => Box::new(stream.from(self.start.clone())),
+                    None => Box::new(self.numbered()),
+                }
             }
-            spec @ spec::Source::Tfrecord(source) if source.index.is_none() => {
-                let access = self.access(spec, &name, most_bytes);
-                let stream = tfrecord::stream(source, access, self.typing(spec, &name), traversal);
-                Box::new(stream.from(self.start.clone()))
-            }
-            _ => Box::new(self.numbered()),
         }
     }
 
@@ -113,10 +109,13 @@ impl Prepared {
     }
 
     fn open_untyped(&self, source: &spec::Source, name: &str, most_bytes: u64) -> Open {
-        let access = || self.access(source, name, most_bytes);
-        match source {
-            spec::Source::List(list) => self.list(list, name, &Classes::Found, most_bytes),
-            spec::Source::Index(index) => {
+        let other = match files::open(source, || self.access(source, name, most_bytes)) {
+            Ok(open) => return open,
+            Err(other) => other,
+        };
+        match other {
+            Other::List(list) => self.list(list, name, &Classes::Found, most_bytes),
+            Other::Index(index) => {
                 let (store, index) = match &index.index {
                     Some(key) => (self.store(index.store.as_str()), Arc::from(key.as_str())),
                     None => {
@@ -125,18 +124,12 @@ impl Prepared {
                 };
                 index_samples(store, index, most_bytes)
             }
-            spec::Source::Records(_) | spec::Source::Csv(_) | spec::Source::Tsv(_) => {
+            Other::Records => {
                 let (objects, format) = self.recorded(source, name);
                 record_samples(self.store_of(source), objects, format, most_bytes)
             }
-            spec::Source::Range(range) => {
-                std::future::ready(Ok(Arc::new(RangeSamples(range.count)) as _)).boxed()
-            }
-            spec::Source::Tar(source) => tar::open(source, access()),
-            spec::Source::Parquet(source) => parquet::open(source, access()),
-            spec::Source::Tfrecord(source) => tfrecord::open(source, access()),
-            spec::Source::Mds(source) => mds::open(source, access()),
-            spec::Source::Mix(mix) => self.mix(mix, most_bytes),
+            Other::Range(range) => std::future::ready(Ok(Arc::new(RangeSamples(range.count)) as _)).boxed(),
+            Other::Mix(mix) => self.mix(mix, most_bytes),
         }
     }
 
@@ -255,12 +248,11 @@ impl Prepared {
             spec::Source::Records(_) | spec::Source::Csv(_) | spec::Source::Tsv(_) => {
                 return of(self.records().within(self.source_bytes()).count().await?);
             }
-            source @ spec::Source::Tfrecord(files) if files.index.is_none() => {
-                let access = self.access(source, &name, self.source_bytes());
-                return of(tfrecord::count(files, &access).await?);
-            }
             spec::Source::Range(_) => self.source(),
-            _ => Box::new(self.numbered()),
+            source => match files::count(source, || self.access(source, &name, self.source_bytes())) {
+                Some(count) => return of(count.await?),
+                None => Box::new(self.numbered()),
+            },
         };
         let first = source.next().await?;
         // A source without samples ends before it reports a total.
@@ -301,35 +293,24 @@ impl Prepared {
 
     /// Settings of the types of the source with this name.
     fn typing(&self, source: &spec::Source, name: &str) -> Typing {
+        let by = |cures| Typing { cures, ..Typing::default() };
         let unnamed = Cures { unknown: "", ..RECORD_CURES };
-        let mut declared = BTreeMap::new();
-        let mut kind_of: fn(&str) -> Option<FieldType> = |_| None;
-        let cures = match source {
+        let own = match source {
             spec::Source::Records(records) => {
-                declared =
-                    records.types.iter().map(|(name, kind)| (name.clone(), field_type(*kind))).collect();
-                RECORD_CURES
+                let types = records.types.iter();
+                let declared = types.map(|(name, kind)| (name.clone(), field_type(*kind))).collect();
+                Typing { declared, ..by(RECORD_CURES) }
             }
-            spec::Source::Csv(_) | spec::Source::Tsv(_) => unnamed,
-            spec::Source::List(list) if list.labels.is_some() => unnamed,
-            spec::Source::Tar(source) => {
-                (declared, kind_of) = (tar::types(source), tar::type_of);
-                Cures::of("name the files of a field in `fields`")
-            }
-            spec::Source::Tfrecord(_) => {
-                Cures::of("name the feature in `lists`, `scalars` or `texts`, or leave it out by `fields`")
-            }
-            spec::Source::Mix(_) => Cures::of("give the field one type in all sources"),
-            _ => Cures::of("write the data with one type, or leave the field out"),
+            spec::Source::Csv(_) | spec::Source::Tsv(_) => by(unnamed),
+            spec::Source::List(list) if list.labels.is_some() => by(unnamed),
+            spec::Source::Mix(_) => by(Cures::of("give the field one type in all sources")),
+            files => files::typing(files),
         };
         Typing {
             missing: source.rules().settings().missing.cloned().unwrap_or_default(),
             earlier: self.start.as_ref().and_then(|start| start.token.fields.get(name).cloned()),
-            declared,
-            kind_of,
-            cures,
-            mixture: None,
             notes: self.found.notes(name),
+            ..own
         }
     }
 
