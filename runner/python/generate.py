@@ -50,7 +50,7 @@ class Generator:
         self.taken = set(TAKEN)
 
     def module(self) -> str:
-        sources: list[str] = []
+        sources: dict[str, str] = {}
         parts: list[str] = []
         settings: dict[str, Schema] = {}
         for name, member in self.schema["properties"].items():
@@ -64,12 +64,16 @@ class Generator:
                 kinds = [kind for variant in whole["oneOf"] for kind in variant["properties"].items()]
                 # A function of a required member (the source) has no `self`: it creates the document.
                 begins = name in self.schema["required"]
-                made = [self.function(name, kind, self.resolved(part), begins=begins) for kind, part in kinds]
-                (sources if begins else parts).extend(made)
+                made = {kind: self.function(name, kind, self.resolved(part), begins=begins) for kind, part in kinds}
+                if begins:
+                    sources |= made
+                else:
+                    parts.extend(made.values())
         described = "Sets the given members of the document itself."
         parts.insert(0, self.function("", "set", {"properties": settings, "description": described}))
         document = [f'class Document(Written):\n    """{self.schema["description"]}"""', *(textwrap.indent(part, "    ") for part in parts)]
-        return "\n\n\n".join([HEAD, *self.types.values(), "\n\n".join(document), *sources]) + "\n"
+        public = f"__all__ = {json.dumps(['Document', *sources], indent=4)}".replace('"\n]', '",\n]')
+        return "\n\n\n".join([HEAD, public, *self.types.values(), "\n\n".join(document), *sources.values()]) + "\n"
 
     def function(self, place: str, name: str, part: Schema, *, begins: bool = False) -> str:
         """Source code of the function that adds a part. Required members are positional parameters, the others keyword-only."""

@@ -27,20 +27,9 @@ from penstock._penstock import (
     StreamError,
     __version__,
 )
-from penstock._parts import Document
-# Functions that start a document with a source. `__all__` omits them, so that `import *` does not replace Python's `list` and
+# `Document`, and functions that start one with a source. `__all__` omits these, so that `import *` does not replace Python's `list` and
 # `range`.
-from penstock._parts import csv as csv
-from penstock._parts import index as index
-from penstock._parts import list as list
-from penstock._parts import mds as mds
-from penstock._parts import mix as mix
-from penstock._parts import parquet as parquet
-from penstock._parts import range as range
-from penstock._parts import records as records
-from penstock._parts import tar as tar
-from penstock._parts import tfrecord as tfrecord
-from penstock._parts import tsv as tsv
+from penstock._parts import *
 from penstock._pipeline import Field, Pipeline, merge_states
 from penstock._verdict import Advice, Change, Verdict, metrics
 

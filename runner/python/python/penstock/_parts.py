@@ -8,6 +8,22 @@ from typing import Any, Literal, NotRequired, Self, TypeAlias, TypedDict
 from penstock._document import Written, part
 
 
+__all__ = [
+    "Document",
+    "list",
+    "index",
+    "range",
+    "records",
+    "csv",
+    "tsv",
+    "tar",
+    "parquet",
+    "tfrecord",
+    "mds",
+    "mix",
+]
+
+
 class SuffixOf(TypedDict):
     """Module whose files a listing takes."""
 
