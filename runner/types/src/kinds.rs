@@ -27,7 +27,7 @@ pub use self::collate::{Collate, CollatePlan};
 pub use self::disaggregate::Disaggregate;
 pub use self::fetch::{Fetch, FetchPlan};
 pub use self::route::{ELSE, PathPlan, ROUTE_FIELD, Route, RouteBy, RoutePlan};
-pub use self::rules::{Fails, Memory, Recipe, Rules, Work};
+pub use self::rules::{Fails, Memory, Moving, Recipe, Rules, Work};
 pub use self::sleep::{Sleep, SleepOn, SleepPlan, SleepShape};
 pub use self::transfer::{Device, Transfer};
 pub use self::wasm::{Asset, Wasm, WasmPlan};
@@ -170,6 +170,7 @@ impl StageKind {
 mod tests {
     use serde_json::json;
 
+    use super::Work;
     use crate::plan::{Flow, Known, Plan, Unit};
     use crate::spec::Spec;
 
@@ -205,6 +206,7 @@ mod tests {
         let plan = Plan::draft(&spec, known).plan;
         let rows = plan.stages.iter().map(|stage| {
             let rules = stage.kind.rules();
+            assert_eq!(rules.moving().is_some(), rules.work() == Work::Moving, "{}", stage.id);
             let takes: Vec<&str> = rules.takes().iter().map(|unit| unit.name()).collect();
             let given = Flow { unit: rules.takes()[0], ..Flow::of_source(Some(4)) };
             let (given, is_certain) = rules.gives(given);

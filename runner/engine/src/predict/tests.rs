@@ -1,6 +1,6 @@
 //! Compares predictions with closed-form results for queues without overhead, for eight pipelines; times are in milliseconds.
 
-use penstock_types::plan::{AggregatePlan, SleepPlan};
+use penstock_types::plan::{AggregatePlan, Moving, SleepPlan};
 use penstock_types::policy::{Capacity, StageKindName};
 use penstock_types::routes::RouteSpan;
 use penstock_types::spec::{self, Millis, Share, SleepOn, SleepShape};
@@ -60,7 +60,7 @@ fn stage(name: &str, kind: StageKindName, work: StageWork<ScenarioOp>) -> Scenar
 }
 
 fn aggregate(size: usize) -> ScenarioStage {
-    let work = StageWork::Aggregate(AggregatePlan { size, drop_last: false });
+    let work = StageWork::Moving(Moving::Aggregate(AggregatePlan { size, drop_last: false }));
     stage("aggregate", StageKindName::Aggregate, work)
 }
 
@@ -230,7 +230,7 @@ fn pipelines_that_take_no_time_or_deliver_no_item_are_predicted_in_bounded_time(
     assert!(cut.items > 0 && cut.window.t1_s < 1e-9, "{:?}", cut.window.t1_s);
     // Every epoch has only three samples, so no batch is ever filled.
     let endless = TraversalSettings { epochs: None, ..TraversalSettings::IN_ORDER };
-    let work = StageWork::Aggregate(AggregatePlan { size: 4, drop_last: true });
+    let work = StageWork::Moving(Moving::Aggregate(AggregatePlan { size: 4, drop_last: true }));
     let drops = stage("aggregate", StageKindName::Aggregate, work);
     let nothing = Scenario {
         source: Box::new(RangeSource::new(Traversal::new(3, endless).unwrap())),
@@ -241,14 +241,14 @@ fn pipelines_that_take_no_time_or_deliver_no_item_are_predicted_in_bounded_time(
 
 /// A route with an op of 10 ms and one of 80 ms in its paths, which half of the samples take each.
 fn routed(order: Order) -> Scenario {
-    let gate = |name: &str| stage(name, StageKindName::Path, StageWork::Gate { route: 0 });
+    let gate = |name: &str| stage(name, StageKindName::Path, StageWork::Moving(Moving::Gate { route: 0 }));
     let (mut fast, mut slow) = (op(10, 1, OpPlace::Task), op(80, 1, OpPlace::Task));
     for stage in [&mut fast, &mut slow] {
         if let StageWork::Op(op) = &mut stage.work {
             op.order = order;
         }
     }
-    let join = stage("route", StageKindName::Route, StageWork::Join { route: 0 });
+    let join = stage("route", StageKindName::Route, StageWork::Moving(Moving::Join { route: 0 }));
     let span = RouteSpan { gates: vec![1, 3], join: 5 };
     let shares = PathShares::new(&[1, 1, 0], 7, "route").unwrap();
     let mut scenario = scenario(vec![gate("fast"), fast, gate("slow"), slow, join]);

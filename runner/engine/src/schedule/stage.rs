@@ -1,4 +1,5 @@
 use penstock_types::ledger::StageBook;
+use penstock_types::plan::Moving;
 use penstock_types::stats::{StageMeter, Tick};
 
 use super::aggregate::Aggregate;
@@ -36,10 +37,10 @@ impl Stage {
     pub(crate) fn new(position: usize, stage: StageNode<PipeRule>, measured: Option<Tick>) -> Self {
         let kind = match stage.work {
             StageWork::Op(rule) => Kind::Pipe(Pipe::new(position, rule, stage.keeps_size)),
-            StageWork::Aggregate(plan) => Kind::Aggregate(Aggregate::new(plan)),
-            StageWork::Disaggregate => Kind::Disaggregate(Disaggregate::default()),
-            StageWork::Gate { route } => Kind::Gate(Passage { route, hand: None }),
-            StageWork::Join { route } => Kind::Join(Passage { route, hand: None }),
+            StageWork::Moving(Moving::Aggregate(plan)) => Kind::Aggregate(Aggregate::new(plan)),
+            StageWork::Moving(Moving::Disaggregate) => Kind::Disaggregate(Disaggregate::default()),
+            StageWork::Moving(Moving::Gate { route }) => Kind::Gate(Passage { route, hand: None }),
+            StageWork::Moving(Moving::Join { route }) => Kind::Join(Passage { route, hand: None }),
         };
         let concurrency = stage.work.op().map_or(1, |rule| rule.concurrency);
         let meter = measured.map_or_else(StageMeter::off, |now| StageMeter::starting_at(now, concurrency));

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use penstock_types::ledger::Ledger;
-use penstock_types::plan::AggregatePlan;
+use penstock_types::plan::{AggregatePlan, Moving};
 use penstock_types::policy::{Capacity, FailureLimit, OnError, Order, StageKindName};
 use penstock_types::run::FailureClass;
 use proptest::prelude::*;
@@ -168,7 +168,9 @@ fn reference(position: usize, rule: &StageRule, stream: Vec<Mark>) -> Vec<Mark> 
     };
     let end = |out: &mut Vec<Mark>, joiner: &mut Joiner, collected: &mut Vec<Sample>| match rule {
         StageRule::Op(PipeRule { runs_on: RunsOn::OneThread(_), .. }) => put(out, joiner.finish()),
-        StageRule::Aggregate(AggregatePlan { drop_last: false, .. }) if !collected.is_empty() => {
+        StageRule::Moving(Moving::Aggregate(AggregatePlan { drop_last: false, .. }))
+            if !collected.is_empty() =>
+        {
             out.push(Mark::Item(Item::Batch(std::mem::take(collected))));
         }
         _ => collected.clear(),
@@ -184,16 +186,16 @@ fn reference(position: usize, rule: &StageRule, stream: Vec<Mark>) -> Vec<Mark> 
                 into_samples(item).into_iter().for_each(|sample| put(&mut out, joiner.apply(sample)));
             }
             StageRule::Op(PipeRule { .. }) => put(&mut out, apply(position, item)),
-            StageRule::Aggregate(AggregatePlan { size, .. }) => {
+            StageRule::Moving(Moving::Aggregate(AggregatePlan { size, .. })) => {
                 collected.extend(into_samples(item));
                 if collected.len() >= *size {
                     out.push(Mark::Item(Item::Batch(std::mem::take(&mut collected))));
                 }
             }
-            StageRule::Disaggregate => {
+            StageRule::Moving(Moving::Disaggregate) => {
                 out.extend(into_samples(item).into_iter().map(|sample| Mark::Item(Item::Sample(sample))));
             }
-            StageRule::Gate { .. } | StageRule::Join { .. } => {
+            StageRule::Moving(Moving::Gate { .. } | Moving::Join { .. }) => {
                 unreachable!("routes have a reference of their own")
             }
         }
@@ -382,8 +384,8 @@ fn any_stages() -> impl Strategy<Value = Vec<StageShape>> {
     let order = prop_oneof![Just(Order::Completion), Just(Order::Input)];
     let rule = prop_oneof![
         4 => (1_usize..5, order, runs_on).prop_map(|(concurrency, order, runs_on)| pipe(concurrency, order, runs_on)),
-        2 => (1_usize..5, any::<bool>()).prop_map(|(size, drop_last)| StageRule::Aggregate(AggregatePlan { size, drop_last })),
-        1 => Just(StageRule::Disaggregate),
+        2 => (1_usize..5, any::<bool>()).prop_map(|(size, drop_last)| StageRule::Moving(Moving::Aggregate(AggregatePlan { size, drop_last }))),
+        1 => Just(StageRule::Moving(Moving::Disaggregate)),
         1 => (0_usize..2).prop_map(|worker| pipe(1, Order::Completion, RunsOn::OneThread(worker))),
     ];
     prop::collection::vec((rule, 1_usize..4), 0..6).prop_map(|stages| {
@@ -393,18 +395,18 @@ fn any_stages() -> impl Strategy<Value = Vec<StageShape>> {
         let mut kept: Vec<StageShape> = Vec::new();
         for (rule, capacity) in stages {
             let fits = match rule {
-                StageRule::Aggregate(AggregatePlan { .. })
+                StageRule::Moving(Moving::Aggregate(AggregatePlan { .. }))
                 | StageRule::Op(PipeRule { runs_on: RunsOn::OneThread(_), .. }) => !batches,
-                StageRule::Disaggregate => batches,
-                StageRule::Op(PipeRule { .. }) | StageRule::Gate { .. } | StageRule::Join { .. } => true,
+                StageRule::Moving(Moving::Disaggregate) => batches,
+                StageRule::Op(PipeRule { .. })
+                | StageRule::Moving(Moving::Gate { .. } | Moving::Join { .. }) => true,
             };
             if fits {
                 batches = match rule {
-                    StageRule::Aggregate(AggregatePlan { .. }) => true,
-                    StageRule::Disaggregate => false,
-                    StageRule::Op(PipeRule { .. }) | StageRule::Gate { .. } | StageRule::Join { .. } => {
-                        batches
-                    }
+                    StageRule::Moving(Moving::Aggregate(AggregatePlan { .. })) => true,
+                    StageRule::Moving(Moving::Disaggregate) => false,
+                    StageRule::Op(PipeRule { .. })
+                    | StageRule::Moving(Moving::Gate { .. } | Moving::Join { .. }) => batches,
                 };
                 kept.push(stage(kept.len() + 1, capacity, rule));
             }
@@ -451,7 +453,7 @@ proptest! {
         // With these stages, the order determines which samples form a pair or end up in a discarded batch.
         let order_matters = stages.iter().any(|stage| matches!(
             stage.work,
-            StageRule::Aggregate(AggregatePlan { drop_last: true, .. }) | StageRule::Op(PipeRule { runs_on: RunsOn::OneThread(_), .. })
+            StageRule::Moving(Moving::Aggregate(AggregatePlan { drop_last: true, .. })) | StageRule::Op(PipeRule { runs_on: RunsOn::OneThread(_), .. })
         ));
         let mut driver = Driver::new(ChainShape { buffer_bytes: budget, ..shape(stages, sink) }, chunks, workers);
         let mut choices = choices.into_iter().cycle();
@@ -639,7 +641,7 @@ fn the_samples_in_flight_without_a_consumer_are_exactly_those_that_capacities_al
         // The op keeps every sample, so that the expected counts are exact.
         let stages = vec![
             stage(1, 2, rule),
-            stage(2, 3, StageRule::Aggregate(AggregatePlan { size: 5, drop_last: false })),
+            stage(2, 3, StageRule::Moving(Moving::Aggregate(AggregatePlan { size: 5, drop_last: false }))),
         ];
         let mut driver = Driver::new(shape(stages, 3), vec![produced(all_kept(1000))], 4);
         driver.fill();
@@ -752,7 +754,7 @@ fn an_epoch_in_which_every_sample_fails_ends_the_run() {
 /// Fails all `count` samples of an epoch in batches of three, and only then ends the epoch; a second epoch follows.
 fn run_of_failing_batches(count: u64, drop_last: bool) -> Schedule {
     let stages = vec![
-        stage(1, 2, StageRule::Aggregate(AggregatePlan { size: 3, drop_last })),
+        stage(1, 2, StageRule::Moving(Moving::Aggregate(AggregatePlan { size: 3, drop_last }))),
         stage(2, 2, pipe(1, Order::Completion, RunsOn::AnyThread)),
     ];
     let mut schedule = Schedule::new(ChainShape { all_may_fail_before: 0, ..shape(stages, 3) }, Tick::ZERO);
@@ -987,7 +989,14 @@ fn a_failed_batch_of_a_million_is_counted_under_the_lock_and_grouped_without_it(
     // CPU times of counting and of grouping.
     let times = |is_lost| {
         let stages = vec![
-            stage(1, 2, StageRule::Aggregate(AggregatePlan { size: SAMPLES as usize, drop_last: false })),
+            stage(
+                1,
+                2,
+                StageRule::Moving(Moving::Aggregate(AggregatePlan {
+                    size: SAMPLES as usize,
+                    drop_last: false,
+                })),
+            ),
             stage(2, 2, pipe(1, Order::Completion, RunsOn::AnyThread)),
         ];
         let chunk = || samples(0..SAMPLES, 0);

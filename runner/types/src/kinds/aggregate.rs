@@ -1,7 +1,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::rules::{Fails, Rules, Work, Written, only_behind_route};
+use super::rules::{Fails, Moving, Rules, Work, Written, only_behind_route};
 use super::settings::Settings;
 use crate::amount::plural;
 use crate::plan::{Epoch, Flow, Unit};
@@ -52,6 +52,10 @@ impl Written for Aggregate {
 impl Rules for AggregatePlan {
     fn work(&self) -> Work {
         Work::Moving
+    }
+
+    fn moving(&self) -> Option<Moving> {
+        Some(Moving::Aggregate(*self))
     }
 
     fn gives(&self, before: Flow) -> (Flow, bool) {

@@ -1,7 +1,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::rules::{Fails, Rules, Work, Written, only_behind_route};
+use super::rules::{Fails, Moving, Rules, Work, Written, only_behind_route};
 use super::settings::Settings;
 use crate::plan::{Flow, Unit};
 use crate::spec::{Capacity, Name};
@@ -35,6 +35,10 @@ impl Written for Disaggregate {
 impl Rules for DisaggregatePlan {
     fn work(&self) -> Work {
         Work::Moving
+    }
+
+    fn moving(&self) -> Option<Moving> {
+        Some(Moving::Disaggregate)
     }
 
     fn takes(&self) -> &'static [Unit] {

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Stage;
-use super::rules::{Fails, Recipe, Rules, Work, Written};
+use super::rules::{Fails, Moving, Recipe, Rules, Work, Written};
 use super::settings::Settings;
 use super::wasm::Wasm;
 use crate::fault::{Pointer, listed};
@@ -145,6 +145,10 @@ impl Rules for PathPlan {
         Work::Moving
     }
 
+    fn moving(&self) -> Option<Moving> {
+        Some(Moving::Gate { route: self.route })
+    }
+
     fn gives(&self, before: Flow) -> (Flow, bool) {
         // The number of samples with this value is not known.
         (Flow { epoch: None, ..before }, true)
@@ -165,6 +169,10 @@ impl Rules for PathPlan {
 impl Rules for RoutePlan {
     fn work(&self) -> Work {
         Work::Moving
+    }
+
+    fn moving(&self) -> Option<Moving> {
+        Some(Moving::Join { route: self.route })
     }
 
     /// Items behind the join, given those before the paths.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::aggregate::AggregatePlan;
 use super::settings::Settings;
 use crate::fault::Pointer;
 use crate::plan::{Faults, Fields, Flow, Known, Unit};
@@ -11,6 +12,11 @@ use crate::spec::Name;
 pub trait Rules {
     /// Activity of its tasks.
     fn work(&self) -> Work;
+
+    /// Way in which it moves samples, if it only moves them.
+    fn moving(&self) -> Option<Moving> {
+        None
+    }
 
     /// Units that it accepts.
     fn takes(&self) -> &'static [Unit] {
@@ -132,6 +138,25 @@ impl Work {
     pub fn is_on_thread(self) -> bool {
         matches!(self, Self::Computing | Self::Sleeping)
     }
+}
+
+/// Way in which a stage without tasks moves samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moving {
+    /// Collects samples into batches.
+    Aggregate(AggregatePlan),
+    /// Splits batches into samples.
+    Disaggregate,
+    /// Takes the samples of one path of a route.
+    Gate {
+        /// Number of the route in the plan, from 0.
+        route: usize,
+    },
+    /// Joins the paths of a route.
+    Join {
+        /// Number of the route in the plan, from 0.
+        route: usize,
+    },
 }
 
 /// What can fail in a stage.

@@ -58,12 +58,12 @@ impl Needs {
                         per_item = 1;
                     }
                 }
-                StageRule::Aggregate(AggregatePlan { size, .. }) => {
+                StageRule::Moving(Moving::Aggregate(AggregatePlan { size, .. })) => {
                     per_item = size as u64;
                     needs.collected += per_item.min(all) * per_sample;
                 }
-                StageRule::Disaggregate => per_item = 1,
-                StageRule::Gate { .. } | StageRule::Join { .. } => {}
+                StageRule::Moving(Moving::Disaggregate) => per_item = 1,
+                StageRule::Moving(Moving::Gate { .. } | Moving::Join { .. }) => {}
             }
         }
         needs
@@ -72,9 +72,9 @@ impl Needs {
 
 fn is_batched(stages: &[StageShape]) -> bool {
     let last = stages.iter().rev().find_map(|stage| match stage.work {
-        StageRule::Aggregate(AggregatePlan { .. }) => Some(true),
-        StageRule::Disaggregate => Some(false),
-        StageRule::Op(PipeRule { .. }) | StageRule::Gate { .. } | StageRule::Join { .. } => None,
+        StageRule::Moving(Moving::Aggregate(AggregatePlan { .. })) => Some(true),
+        StageRule::Moving(Moving::Disaggregate) => Some(false),
+        StageRule::Op(PipeRule { .. }) | StageRule::Moving(Moving::Gate { .. } | Moving::Join { .. }) => None,
     });
     last.unwrap_or(false)
 }
@@ -181,7 +181,8 @@ fn run_to_end(driver: &mut Driver) -> u64 {
 #[test]
 fn a_batch_that_cannot_fit_fails_the_run_with_the_memory_held_and_needed() {
     let fetch = stage(1, 2, pipe(16, Order::Completion, RunsOn::Tasks));
-    let aggregate = stage(2, 2, StageRule::Aggregate(AggregatePlan { size: 1000, drop_last: false }));
+    let aggregate =
+        stage(2, 2, StageRule::Moving(Moving::Aggregate(AggregatePlan { size: 1000, drop_last: false })));
     let shape = ChainShape { buffer_bytes: 512 << 10, ..shape(vec![fetch, aggregate], 3) };
     let mut driver = Driver { op: fetched, ..Driver::new(shape, chunks(1000), 0) };
     let peak = run_to_end(&mut driver);

@@ -172,7 +172,8 @@ fn random_changes_of_settings_neither_block_a_run_nor_lose_a_sample() {
         let collects = |stage: &StageShape| {
             matches!(
                 stage.work,
-                StageRule::Aggregate(_) | StageRule::Op(PipeRule { runs_on: RunsOn::OneThread(_), .. })
+                StageRule::Moving(Moving::Aggregate(_))
+                    | StageRule::Op(PipeRule { runs_on: RunsOn::OneThread(_), .. })
             )
         };
         let collects = shape.nodes.stages.iter().any(collects);
@@ -286,7 +287,8 @@ fn workers_above_their_number_take_only_the_jobs_that_are_bound_to_them() {
 
 #[test]
 fn only_the_concurrency_of_stages_with_several_tasks_changes() {
-    let aggregate = stage(1, 2, StageRule::Aggregate(AggregatePlan { size: 2, drop_last: false }));
+    let aggregate =
+        stage(1, 2, StageRule::Moving(Moving::Aggregate(AggregatePlan { size: 2, drop_last: false })));
     let stateful = stage(2, 2, pipe(1, Order::Input, RunsOn::OneThread(0)));
     let mut schedule = Schedule::new(shape(vec![aggregate, stateful], 2), Tick::ZERO);
     let mut resize = |change| schedule.resize(change, Tick::ZERO).map_err(|fault| fault.to_string());

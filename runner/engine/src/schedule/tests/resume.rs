@@ -336,7 +336,7 @@ proptest! {
         choices in prop::collection::vec(any::<usize>(), 200),
     ) {
         let stages: Vec<StageShape> = stages.into_iter().filter(|stage| !is_stateful(stage)).map(|stage| match stage.work {
-            StageRule::Aggregate(AggregatePlan { size, .. }) => StageShape { work: StageRule::Aggregate(AggregatePlan { size, drop_last: false }), ..stage },
+            StageRule::Moving(Moving::Aggregate(AggregatePlan { size, .. })) => StageShape { work: StageRule::Moving(Moving::Aggregate(AggregatePlan { size, drop_last: false })), ..stage },
             _ => stage,
         }).collect();
         let new_shape = || ChainShape { hands_out_later: later, ..shape(stages.clone(), 2) };
@@ -403,7 +403,7 @@ proptest! {
             stage(1, 2, pipe(2, Order::Input, RunsOn::AnyThread)),
             stage(2, 2, pipe(1, Order::Input, RunsOn::OneThread(0))),
             stage(3, 1, pipe(2, Order::Input, RunsOn::Tasks)),
-            stage(4, 1, StageRule::Aggregate(AggregatePlan { size, drop_last: false })),
+            stage(4, 1, StageRule::Moving(Moving::Aggregate(AggregatePlan { size, drop_last: false }))),
         ], 2) };
         let (data, fresh) = two_epochs(count);
         let mut choices = choices.into_iter().cycle();
@@ -465,7 +465,7 @@ fn what_a_stage_has_kept_belongs_to_its_rank() {
 
 #[test]
 fn a_failure_that_ends_the_run_is_tried_again_and_a_cut_batch_is_not_lost() {
-    let aggregate = StageRule::Aggregate(AggregatePlan { size: 100, drop_last: true });
+    let aggregate = StageRule::Moving(Moving::Aggregate(AggregatePlan { size: 100, drop_last: true }));
     let fails = StageShape { on_error: OnError::Fail, ..stage(1, 2, pipe(1, Order::Input, RunsOn::Tasks)) };
     let settings = TraversalSettings::IN_ORDER;
     let start = StartPoint::new(Token::new(BTreeMap::new(), &settings), None).unwrap();
@@ -506,7 +506,7 @@ fn progress_of_more_than_a_state_holds_is_given_up() {
 
 #[test]
 fn what_another_rank_lacks_is_discarded_and_settled() {
-    let aggregate = StageRule::Aggregate(AggregatePlan { size: 2, drop_last: false });
+    let aggregate = StageRule::Moving(Moving::Aggregate(AggregatePlan { size: 2, drop_last: false }));
     let (data, fresh) = two_epochs(9);
     let start = StartPoint::new(fresh, None).unwrap();
     let shape = ChainShape { hands_out_later: true, ..shape(vec![stage(1, 2, aggregate)], 2) };

@@ -74,11 +74,15 @@ impl Flat {
                 self.routes.push((choice.clone(), order));
                 let lists = paths.iter().map(|(_, stages)| stages).chain(otherwise);
                 let paths = lists.map(|list| {
-                    self.add(StageRule::Gate { route }, *capacity, Some(RoutePart::Gate(route)));
+                    self.add(
+                        StageRule::Moving(Moving::Gate { route }),
+                        *capacity,
+                        Some(RoutePart::Gate(route)),
+                    );
                     self.list(list, order == Order::Input)
                 });
                 let paths = paths.collect();
-                self.add(StageRule::Join { route }, *capacity, Some(RoutePart::Join(route)));
+                self.add(StageRule::Moving(Moving::Join { route }), *capacity, Some(RoutePart::Join(route)));
                 Placed::Route { route: Route { span: RouteSpan::default(), choice, order }, paths }
             }
         }
