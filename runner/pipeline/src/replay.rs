@@ -8,8 +8,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use penstock_types::fault::{self, SpecFault};
-use penstock_types::plan::{Fields, StageId};
-use penstock_types::policy::{Mismatch, OnError, Ragged};
+use penstock_types::plan::{Batching, Fields, StageId};
+use penstock_types::policy::OnError;
 use penstock_types::run::{FailureGroup, RunSnapshot};
 use penstock_types::spec::{Consumer, RangeSource, Source, Spec, Stage};
 use schemars::JsonSchema;
@@ -131,9 +131,10 @@ impl Prepared {
 
 /// Document of a run of the stage of these dead letters behind the stages at `makers`, over as many samples as there are dead letters.
 fn alone(spec: &Spec, makers: &[usize], letters: &StageLetters, has_output: bool) -> Spec {
-    let makers = makers.iter().map(|place| alone_stage(spec, &spec.stages[*place], OnError::Skip));
+    let store = spec.source.store();
+    let makers = makers.iter().map(|place| spec.stages[*place].alone(OnError::Skip, store));
     let on_error = if has_output { OnError::DeadLetter } else { OnError::Skip };
-    let replayed = spec.stage(&letters.id).as_ref().map(|stage| alone_stage(spec, stage, on_error));
+    let replayed = spec.stage(&letters.id).map(|stage| stage.alone(on_error, store));
     let (count, epochs) = (letters.count, Some(NonZeroU32::MIN));
     Spec {
         source: Source::Range(RangeSource { count, epochs, shuffle: false, shard: None, limit: None }),
@@ -144,45 +145,16 @@ fn alone(spec: &Spec, makers: &[usize], letters: &StageLetters, has_output: bool
     }
 }
 
-/// A stage of a run over dead letters, in which no number of failures is too high.
-fn alone_stage(spec: &Spec, written: &Stage, on_error: OnError) -> Stage {
-    let mut stage = written.clone();
-    match &mut stage {
-        // The last dead letters are replayed even if they do not fill a batch.
-        Stage::Aggregate(aggregate) => aggregate.drop_last = false,
-        Stage::Fetch(fetch) => {
-            fetch.fail_by(on_error);
-            // The source, from whose store a `fetch` without `store` reads, is replaced.
-            fetch.store = fetch.store.take().or_else(|| spec.source.store().cloned());
-        }
-        Stage::Collate(collate) => {
-            collate.fail_by(on_error);
-            // The dead letters are not in the batches of the run, so that samples may meet that differ. Nothing is delivered.
-            collate.mismatch = Mismatch::Skip;
-            if collate.ragged == Ragged::Fail {
-                collate.ragged = Ragged::Skip;
-            }
-        }
-        Stage::Wasm(wasm) => wasm.fail_by(on_error),
-        Stage::Transfer(transfer) => transfer.fail_by(on_error),
-        Stage::Sleep(sleep) => sleep.fail_by(on_error),
-        // These cannot fail.
-        Stage::Disaggregate(_) | Stage::Route(_) => {}
-    }
-    stage
-}
-
 /// Positions of the stages that make the batches of a stage with dead letters; none for a stage in a route, which takes samples.
 fn makers(spec: &Spec, letters: &StageLetters) -> Vec<usize> {
     let mut makers = Vec::new();
     let before = (letters.id.position() as usize).saturating_sub(1);
     for (place, stage) in spec.stages[..before].iter().enumerate() {
-        match stage {
-            Stage::Aggregate(_) => makers = vec![place],
-            // A route takes single samples.
-            Stage::Disaggregate(_) | Stage::Route(_) => makers.clear(),
-            Stage::Collate(_) => makers.push(place),
-            Stage::Fetch(_) | Stage::Wasm(_) | Stage::Transfer(_) | Stage::Sleep(_) => {}
+        match stage.batching() {
+            Batching::Begins => makers = vec![place],
+            Batching::Converts => makers.push(place),
+            Batching::Ends => makers.clear(),
+            Batching::Keeps => {}
         }
     }
     if matches!(spec.stages.get(before), Some(Stage::Route(_))) {

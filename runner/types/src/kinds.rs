@@ -20,6 +20,7 @@ pub(crate) use self::rules::Written;
 pub(crate) use self::settings::Settings;
 use crate::fault::Pointer;
 use crate::plan::Faults;
+use crate::policy::OnError;
 use crate::spec::Name;
 
 pub use self::aggregate::{Aggregate, AggregatePlan};
@@ -27,7 +28,7 @@ pub use self::collate::{Collate, CollatePlan};
 pub use self::disaggregate::Disaggregate;
 pub use self::fetch::{Fetch, FetchPlan};
 pub use self::route::{ELSE, PathPlan, ROUTE_FIELD, Route, RouteBy, RoutePlan};
-pub use self::rules::{Fails, Memory, Moving, Recipe, Rules, Work};
+pub use self::rules::{Batching, Fails, Memory, Moving, Recipe, Rules, Work};
 pub use self::sleep::{Sleep, SleepOn, SleepPlan, SleepShape};
 pub use self::transfer::{Device, Transfer};
 pub use self::wasm::{Asset, Wasm, WasmPlan};
@@ -116,7 +117,34 @@ impl Stage {
         }
     }
 
+    /// The stage in a run over its dead letters, in which no number of failures is too high. `store` is that of the source, which the dead
+    /// letters replace.
+    #[must_use]
+    pub fn alone(&self, on_error: OnError, store: Option<&Name>) -> Self {
+        let mut stage = self.clone();
+        stage.written_mut().alone(on_error, store);
+        stage
+    }
+
+    /// Effect on the batches in which later samples stand.
+    pub fn batching(&self) -> Batching {
+        self.written().batching()
+    }
+
     pub(crate) fn written(&self) -> &dyn Written {
+        match self {
+            Self::Aggregate(stage) => stage,
+            Self::Fetch(stage) => stage,
+            Self::Disaggregate(stage) => stage,
+            Self::Wasm(stage) => stage,
+            Self::Collate(stage) => stage,
+            Self::Transfer(stage) => stage,
+            Self::Sleep(stage) => stage,
+            Self::Route(stage) => stage,
+        }
+    }
+
+    fn written_mut(&mut self) -> &mut dyn Written {
         match self {
             Self::Aggregate(stage) => stage,
             Self::Fetch(stage) => stage,

@@ -31,8 +31,8 @@ pub use self::fields::{BYTES_FIELD, Fields, LABEL_FIELD};
 pub use self::flow::{Epoch, Flow, Unit};
 pub use self::known::{Known, ModuleFacts, StoreFacts};
 pub use crate::kinds::{
-    AggregatePlan, CollatePlan, Device, FetchPlan, Moving, PathPlan, RoutePlan, SleepPlan, StageKind,
-    WasmPlan,
+    AggregatePlan, Batching, CollatePlan, Device, FetchPlan, Moving, PathPlan, RoutePlan, SleepPlan,
+    StageKind, WasmPlan,
 };
 
 /// A pipeline that is checked and can be built. Only [`Plan::check`] and [`Plan::draft`] create it.

@@ -1,10 +1,11 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::rules::{Fails, Moving, Rules, Work, Written, only_behind_route};
+use super::rules::{Batching, Fails, Moving, Rules, Work, Written, only_behind_route};
 use super::settings::Settings;
 use crate::amount::plural;
 use crate::plan::{Epoch, Flow, Unit};
+use crate::policy::OnError;
 use crate::spec::{BatchSize, Capacity, Name};
 
 /// Collects samples into batches; a batch never contains samples of two epochs.
@@ -46,6 +47,15 @@ impl Written for Aggregate {
 
     fn fails(&self) -> Fails {
         Fails::Nothing
+    }
+
+    fn alone(&mut self, _on_error: OnError, _store: Option<&Name>) {
+        // The last dead letters are replayed even if they do not fill a batch.
+        self.drop_last = false;
+    }
+
+    fn batching(&self) -> Batching {
+        Batching::Begins
     }
 }
 

@@ -1,11 +1,12 @@
 use std::collections::BTreeMap;
 
-use super::rules::{Fails, Rules, Work, Written, only_behind_route};
+use super::rules::{Batching, Fails, Rules, Work, Written, only_behind_route};
 use super::settings::{Settings, tasked_stage};
 use crate::defaults::is_default;
 use crate::fault::Pointer;
 use crate::plan::{Faults, Fields, Flow, Unit};
-use crate::policy::{Mismatch, Ragged};
+use crate::policy::{Mismatch, OnError, Ragged};
+use crate::spec::Name;
 
 tasked_stage! {
     /// Stacks every field over the samples of a batch.
@@ -54,6 +55,19 @@ impl Written for Collate {
 
     fn fails(&self) -> Fails {
         Fails::OfABatch
+    }
+
+    fn alone(&mut self, on_error: OnError, _store: Option<&Name>) {
+        self.fail_by(on_error);
+        // The dead letters are not in the batches of the run, so that samples may meet that differ. Nothing is delivered.
+        self.mismatch = Mismatch::Skip;
+        if self.ragged == Ragged::Fail {
+            self.ragged = Ragged::Skip;
+        }
+    }
+
+    fn batching(&self) -> Batching {
+        Batching::Converts
     }
 
     fn fields(&self, _faults: &mut Faults<'_>, _place: &Pointer, before: Fields) -> Fields {

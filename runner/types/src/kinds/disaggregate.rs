@@ -1,9 +1,10 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::rules::{Fails, Moving, Rules, Work, Written, only_behind_route};
+use super::rules::{Batching, Fails, Moving, Rules, Work, Written, only_behind_route};
 use super::settings::Settings;
 use crate::plan::{Flow, Unit};
+use crate::policy::OnError;
 use crate::spec::{Capacity, Name};
 
 /// Splits batches into samples.
@@ -29,6 +30,13 @@ impl Written for Disaggregate {
 
     fn fails(&self) -> Fails {
         Fails::Nothing
+    }
+
+    /// No sample fails in it.
+    fn alone(&mut self, _on_error: OnError, _store: Option<&Name>) {}
+
+    fn batching(&self) -> Batching {
+        Batching::Ends
     }
 }
 

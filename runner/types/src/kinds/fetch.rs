@@ -2,6 +2,7 @@ use super::rules::{Memory, Rules, Work, Written};
 use super::settings::{Settings, tasked_stage};
 use crate::fault::{FaultKind, Pointer, SpecFault};
 use crate::plan::{BYTES_FIELD, Faults, Fields, Unit};
+use crate::policy::OnError;
 use crate::spec::Name;
 use crate::text::shown;
 
@@ -50,6 +51,11 @@ impl Written for Fetch {
 
     fn stores(&self) -> Vec<&Name> {
         self.store.iter().collect()
+    }
+
+    fn alone(&mut self, on_error: OnError, store: Option<&Name>) {
+        self.fail_by(on_error);
+        self.store = self.store.take().or_else(|| store.cloned());
     }
 
     fn fields(&self, faults: &mut Faults<'_>, place: &Pointer, before: Fields) -> Fields {

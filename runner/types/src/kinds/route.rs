@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Stage;
-use super::rules::{Fails, Moving, Recipe, Rules, Work, Written};
+use super::rules::{Batching, Fails, Moving, Recipe, Rules, Work, Written};
 use super::settings::Settings;
 use super::wasm::Wasm;
 use crate::fault::{Pointer, listed};
@@ -137,6 +137,14 @@ impl Written for Route {
 
     fn fails(&self) -> Fails {
         if self.otherwise.is_some() { Fails::Nothing } else { Fails::OfARoute }
+    }
+
+    /// Samples without a path are not replayed.
+    fn alone(&mut self, _on_error: OnError, _store: Option<&Name>) {}
+
+    /// A route takes single samples.
+    fn batching(&self) -> Batching {
+        Batching::Ends
     }
 }
 

@@ -6,6 +6,7 @@ use super::aggregate::AggregatePlan;
 use super::settings::Settings;
 use crate::fault::Pointer;
 use crate::plan::{Faults, Fields, Flow, Known, Unit};
+use crate::policy::OnError;
 use crate::spec::Name;
 
 /// Rules of a planned stage. They are asked when a document is checked, predicted or explained, never per item.
@@ -112,6 +113,15 @@ pub(crate) trait Written {
         Fails::Samples
     }
 
+    /// Changes the settings to those of a run over the stage's dead letters, in which no number of failures is too high. `store` is that of
+    /// the source, which the dead letters replace.
+    fn alone(&mut self, on_error: OnError, store: Option<&Name>);
+
+    /// Effect on the batches in which later samples stand.
+    fn batching(&self) -> Batching {
+        Batching::Keeps
+    }
+
     /// Checks that samples have the fields that it needs. Returns the fields behind it.
     fn fields(&self, _faults: &mut Faults<'_>, _place: &Pointer, before: Fields) -> Fields {
         before
@@ -138,6 +148,19 @@ impl Work {
     pub fn is_on_thread(self) -> bool {
         matches!(self, Self::Computing | Self::Sleeping)
     }
+}
+
+/// Effect of a stage on batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Batching {
+    /// Collects samples into new batches.
+    Begins,
+    /// Converts batches to a form that later stages may need.
+    Converts,
+    /// Passes on single samples.
+    Ends,
+    /// Passes on batches and samples as they come.
+    Keeps,
 }
 
 /// Way in which a stage without tasks moves samples.

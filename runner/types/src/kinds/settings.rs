@@ -34,7 +34,7 @@ macro_rules! tasked_stage {
 
         impl $name {
             /// Handles every failed sample as `on_error` says, without a limit.
-            pub fn fail_by(&mut self, on_error: $crate::policy::OnError) {
+            fn fail_by(&mut self, on_error: $crate::policy::OnError) {
                 (self.on_error, self.max_failures) = (on_error, None);
             }
 

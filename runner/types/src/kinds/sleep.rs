@@ -7,7 +7,8 @@ use super::rules::{Fails, Recipe, Rules, Work, Written};
 use super::settings::{Settings, tasked_stage};
 use crate::amount;
 use crate::plan::Unit;
-use crate::spec::{Millis, Share};
+use crate::policy::OnError;
+use crate::spec::{Millis, Name, Share};
 
 tasked_stage! {
     /// Waits without changing its items, to try out the behaviour of a pipeline.
@@ -81,6 +82,10 @@ impl Sleep {
 impl Written for Sleep {
     fn settings(&self) -> Settings<'_> {
         self.all_settings()
+    }
+
+    fn alone(&mut self, on_error: OnError, _store: Option<&Name>) {
+        self.fail_by(on_error);
     }
 
     fn fails(&self) -> Fails {

@@ -2,7 +2,8 @@ use super::rules::{Recipe, Rules, Work, Written, only_behind_route};
 use super::settings::{Settings, tasked_stage};
 use crate::fault::Pointer;
 use crate::plan::{Faults, Flow, Unit};
-use crate::spec::DeviceName;
+use crate::policy::OnError;
+use crate::spec::{DeviceName, Name};
 
 tasked_stage! {
     /// Copies batches to the training device.
@@ -45,6 +46,10 @@ impl Transfer {
 impl Written for Transfer {
     fn settings(&self) -> Settings<'_> {
         self.all_settings()
+    }
+
+    fn alone(&mut self, on_error: OnError, _store: Option<&Name>) {
+        self.fail_by(on_error);
     }
 }
 

@@ -12,6 +12,7 @@ use crate::defaults::is_default;
 use crate::fault::{FaultKind, MAX_FAULTS, Pointer, SpecFault, listed};
 use crate::manifest::{Mode, WantedField};
 use crate::plan::{Faults, Fields, Flow, Known, ModuleFacts, Unit};
+use crate::policy::OnError;
 use crate::spec::{DeadlineMs, MemoryMib, ModuleRef, Name, ObjectKey, OutputMib, STD_PREFIX};
 use crate::text::shown;
 
@@ -105,6 +106,10 @@ impl Wasm {
 impl Written for Wasm {
     fn settings(&self) -> Settings<'_> {
         self.all_settings()
+    }
+
+    fn alone(&mut self, on_error: OnError, _store: Option<&Name>) {
+        self.fail_by(on_error);
     }
 
     fn stores(&self) -> Vec<&Name> {
