@@ -8,7 +8,6 @@ use penstock_types::data_set::{DataField, DataFields};
 use penstock_types::fault::listed;
 use penstock_types::ledger::{Ledger, RunBook, SourceBook};
 use penstock_types::left_out::LeftOut;
-use penstock_types::policy::StageKindName;
 use penstock_types::run::{FailureGroup, LabelsRecord, QueueRecord, RunSnapshot, RunState, StageRecord};
 use penstock_types::stats::SlotShares;
 use penstock_types::text::shown;
@@ -134,9 +133,9 @@ pub(crate) fn stages(stages: &[StageRecord]) -> String {
             ("p50", &|stage| duration(stage.task.p50_time_s)),
             ("p99", &|stage| duration(stage.task.p99_time_s)),
             ("thread wait", &|stage| duration(stage.task.ave_thread_wait_s)),
-            ("permit wait", &|stage| match stage.kind {
-                StageKindName::Fetch => share(stage, |shares| shares.permit_wait),
-                _ => dash(),
+            ("permit wait", &|stage| match stage.kind.has_setting("store") {
+                true => share(stage, |shares| shares.permit_wait),
+                false => dash(),
             }),
             ("busy", &|stage| share(stage, |shares| shares.busy)),
             ("blocked", &|stage| share(stage, |shares| shares.blocked)),

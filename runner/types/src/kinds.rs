@@ -11,8 +11,12 @@ mod sleep;
 mod transfer;
 mod wasm;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use strum::{EnumDiscriminants, IntoStaticStr};
 
 use self::disaggregate::DisaggregatePlan;
@@ -86,7 +90,29 @@ pub enum StageKind {
     Route(RoutePlan),
 }
 
+/// Members of the settings of each kind in documents, by the name of the kind.
+static SETTINGS: LazyLock<BTreeMap<String, BTreeSet<String>>> = LazyLock::new(|| {
+    let schema = schemars::schema_for!(Stage).to_value();
+    let object = |value: &Value| value["properties"].as_object().cloned().unwrap_or_default();
+    let kinds = schema["oneOf"].as_array().into_iter().flatten().flat_map(object);
+    let members = |settings: Value| {
+        let place = settings["$ref"].as_str().and_then(|place| schema.pointer(place.strip_prefix('#')?));
+        place.map(object).unwrap_or_default().into_iter().map(|(member, _)| member).collect()
+    };
+    kinds.map(|(kind, settings)| (kind, members(settings))).collect()
+});
+
+/// True if stages of the kind have a setting `member` in documents; `None` for a name that is no kind.
+pub(crate) fn has_setting(kind: &str, member: &str) -> Option<bool> {
+    SETTINGS.get(kind).map(|settings| settings.contains(member))
+}
+
 impl StageKindName {
+    /// True if stages of the kind have a setting `member` in documents.
+    pub fn has_setting(self, member: &str) -> bool {
+        has_setting(self.as_str(), member).unwrap_or(false)
+    }
+
     /// Name of the kind in the document.
     pub fn as_str(self) -> &'static str {
         self.into()
@@ -198,9 +224,21 @@ impl StageKind {
 mod tests {
     use serde_json::json;
 
-    use super::Work;
+    use super::{SETTINGS, Work, has_setting};
     use crate::plan::{Flow, Known, Plan, Unit};
     use crate::spec::Spec;
+
+    #[test]
+    fn settings_of_kinds_are_those_of_the_schema() {
+        let [with_order, with_store] = ["order", "store"].map(|member| {
+            SETTINGS.keys().filter(|kind| has_setting(kind, member) == Some(true)).collect::<Vec<_>>()
+        });
+        assert_eq!(with_order, ["collate", "fetch", "route", "sleep", "transfer", "wasm"]);
+        assert_eq!(with_store, ["fetch"]);
+        assert_eq!(has_setting("aggregate", "order"), Some(false));
+        assert_eq!(has_setting("disaggregate", "order"), Some(false));
+        assert_eq!(has_setting("shuffle", "order"), None);
+    }
 
     /// All kinds with their rules, so that what differs is seen in one place.
     #[test]

@@ -9,6 +9,7 @@ use super::reader::{Misread, Node, Step, pointer};
 use super::route::check_routes;
 use super::{ELSE, MAX_STAGES, Name, Spec, parse};
 use crate::fault::{MAX_FAULTS, Pointer, SpecFault};
+use crate::kinds::has_setting;
 use crate::policy::Order;
 
 /// Maximum number of times that a document is read to find all faults; some readings find only consequences or repetitions of
@@ -63,7 +64,7 @@ fn keep_order(stages: &mut Value, place: &Pointer, faults: &mut Vec<SpecFault>) 
             if let Some(stages) = members.get_mut(ELSE) {
                 keep_order(stages, &place.key(ELSE), faults);
             }
-            if kind != "aggregate" && kind != "disaggregate" {
+            if has_setting(kind, "order").unwrap_or(true) {
                 keep_order_of(members, &place, faults);
             }
         }
