@@ -11,8 +11,7 @@ use penstock_engine::ports::{Consumer, Source, TaskOp, ThreadOpFactory};
 use penstock_engine::route::{Choice, FieldChoice, Route};
 use penstock_engine::stage_work::StageWork;
 use penstock_engine::timer::Timer;
-use penstock_storage::{BYTES_FIELD, FetchOp, StoreError};
-use penstock_types::manifest::Mode;
+use penstock_storage::{FetchOp, StoreError};
 use penstock_types::plan::{FetchPlan, Plan, RoutePlan, StageId, StageKind, StagePlan, WasmPlan};
 use penstock_types::policy::{Capacity, OnError};
 use penstock_types::resume::{Kept, Progress};
@@ -177,18 +176,9 @@ impl Assembly<'_> {
     fn changed_before(&self, stage: &StagePlan) -> Option<BTreeSet<String>> {
         let mut changed = BTreeSet::new();
         for before in self.prepared.plan.stages.iter().take_while(|before| before.id != stage.id) {
-            match &before.kind {
-                StageKind::Fetch(_) => drop(changed.insert(BYTES_FIELD.to_owned())),
-                StageKind::Wasm(wasm) => {
-                    let named = self.prepared.module(wasm).manifest().fields(&wasm.params);
-                    let (wants, makes) = (named.wants?, named.makes?);
-                    if wasm.mode == Mode::Stateful {
-                        return None;
-                    }
-                    changed.extend(wants.into_iter().map(|want| want.field).chain(makes));
-                }
-                _ => {}
-            }
+            let rules = before.kind.rules();
+            let module = rules.recipe().digest.map(|digest| self.prepared.module(digest).manifest());
+            changed.extend(rules.changes(module)?);
         }
         Some(changed)
     }
@@ -220,7 +210,7 @@ impl Prepared {
             };
             assets.insert(name.to_string(), bytes.map_err(unreadable)?);
         }
-        let factory = self.module(wasm).stage(StageSettings {
+        let factory = self.module(&wasm.digest).stage(StageSettings {
             name: stage.seeded_as.clone(),
             params: wasm.params.clone().into(),
             deadline: wasm.deadline,

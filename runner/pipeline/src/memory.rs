@@ -18,7 +18,7 @@ pub fn guests(plan: &Plan) -> impl Iterator<Item = u64> {
 }
 
 /// Memory of all tasks that a plan may have at a time, beside their items, in MiB.
-pub fn tasks_mib(plan: &Plan) -> u64 {
+fn tasks_mib(plan: &Plan) -> u64 {
     let tasks = |stage: &StagePlan| stage.kind.rules().memory().task * u64::from(stage.concurrency.get());
     plan.stages.iter().map(tasks).sum()
 }

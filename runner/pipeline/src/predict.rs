@@ -166,7 +166,7 @@ pub fn predict_plan(
     };
     let rate_of_items = window.queues.last().and_then(|queue| queue.figures.qps);
     let shape = PipelineShape::of(plan, machine.threads, Some(machine.cores.ceil() as u32));
-    let waits_for_cores = foreign_cores > 0.0 && computing_share(&window.stages) < 1.0;
+    let waits_for_cores = foreign_cores > 0.0 && computing_share(plan, &window.stages) < 1.0;
     let gain = baseline.zip(rate_of_items).map(|(baseline, rate)| match span {
         None => baseline.gain(rate),
         Some(_) => Err(NoGain::Cold),
@@ -263,9 +263,9 @@ fn work(
         return Some(moving);
     }
     let place = place(&stage.kind);
-    let StageKind::Sleep(sleep) = &stage.kind else { return as_recorded(place) };
+    let Some(stated) = stage.kind.rules().stated_times() else { return as_recorded(place) };
     let late = recorded.map_or(Duration::ZERO, |recorded| recorded.late());
-    let times = OpTimes::Sleep { times: SleepTimes::new(*sleep, plan.seed, &stage.seeded_as), late };
+    let times = OpTimes::Sleep { times: SleepTimes::new(stated, plan.seed, &stage.seeded_as), late };
     Some(op(times, place, 1.0))
 }
 
@@ -294,13 +294,10 @@ fn assumptions(
     machine: Machine,
     foreign_cores: f64,
 ) -> Vec<String> {
-    let works = || plan.stages.iter().map(|stage| stage.kind.rules().work());
-    let computes = works().any(|work| work == Work::Computing);
-    let is_sleep = |stage: &StagePlan| matches!(stage.kind, StageKind::Sleep(_));
-    let reads = plan
-        .stages
-        .iter()
-        .any(|stage| matches!(stage.kind.rules().work(), Work::Storage | Work::Waiting) && !is_sleep(stage));
+    let rules = || plan.stages.iter().map(|stage| stage.kind.rules());
+    let computes = rules().any(|rules| rules.work() == Work::Computing);
+    let reads = rules()
+        .any(|rules| matches!(rules.work(), Work::Storage | Work::Waiting) && rules.stated_times().is_none());
     let mut assumed = Vec::new();
     if recording.is_some() {
         assumed.push("times are drawn from the recorded ones, independently of each other".to_owned());

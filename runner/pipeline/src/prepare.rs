@@ -152,8 +152,8 @@ impl<M> Prepared<M> {
 }
 
 impl Prepared {
-    pub(crate) fn module(&self, wasm: &WasmPlan) -> &Module {
-        self.modules.get(&wasm.digest).expect("all modules that a prepared plan names exist")
+    pub(crate) fn module(&self, digest: &str) -> &Module {
+        self.modules.get(digest).expect("all modules that a prepared plan names exist")
     }
 }
 

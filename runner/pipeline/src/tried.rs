@@ -12,7 +12,7 @@ use penstock_storage::{BoundedStore, StoreError};
 use penstock_types::data_set::DataFields;
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::left_out::LeftOut;
-use penstock_types::plan::{FetchPlan, StageKind};
+use penstock_types::plan::StageKind;
 use penstock_types::run::FailureClass;
 use penstock_types::spec::{self, Consumer, MixSource};
 use penstock_types::text::with_causes;
@@ -140,9 +140,10 @@ impl Prepared {
         let mut faults = Vec::new();
         let mut tried = BTreeSet::new();
         for stage in &own.plan.stages {
-            let StageKind::Fetch(FetchPlan { store, object }) = &stage.kind else { continue };
-            let key = first.as_ref().and_then(|sample| key_of(sample, object.as_deref()));
-            if !tried.insert((store.as_str(), key.clone())) {
+            let rules = stage.kind.rules();
+            let Some(store) = rules.store() else { continue };
+            let key = first.as_ref().and_then(|sample| key_of(sample, rules.object()));
+            if !tried.insert((store, key.clone())) {
                 continue;
             }
             let found = try_store(&own.store(store), key).await;

@@ -16,6 +16,7 @@ use penstock_engine::running::{RunHandle, StopReason, Taken};
 use penstock_pipeline::headspace::Headspace;
 use penstock_pipeline::predict::{Baseline, Machine, Recording, predict_plan};
 use penstock_pipeline::{Ended, OutputError, Prepared, Run, RunEnds, RunFacts, Runner, StartError, cores};
+use penstock_types::kinds::Work;
 use penstock_types::manifest::Mode;
 use penstock_types::plan::{StageKind, StagePlan, WasmPlan};
 use penstock_types::resume::{MAX_TOKEN_BYTES, StartPoint, Token, TokenFault};
@@ -330,7 +331,18 @@ pub(crate) fn merge_states(states: Vec<String>) -> PyResult<String> {
 
 /// Reason why the number of samples behind a stage is not known.
 fn unknown_output(stage: &StagePlan) -> Option<String> {
-    let StageKind::Wasm(WasmPlan { fan_out, mode, .. }) = &stage.kind else { return None };
+    let rules = stage.kind.rules();
+    let StageKind::Wasm(WasmPlan { fan_out, mode, .. }) = &stage.kind else {
+        // The items behind a stage that only moves samples are counted, or known to be uncounted.
+        let is_unknown = rules.work() != Work::Moving && !rules.keeps_count();
+        return is_unknown.then(|| {
+            format!(
+                "the stage `{}` {}, so the number of its samples is not known",
+                stage.id,
+                rules.in_words()
+            )
+        });
+    };
     if *mode == Mode::Stateful {
         return Some(format!(
             "the stage `{}` is stateful, so the number of its samples is not known",

@@ -1,7 +1,9 @@
 //! Admission of runs: the cost of a run in threads, memory and instances, and the reason why a run waits.
 
+use std::collections::BTreeMap;
+
 use penstock_engine::memory::process_limit_bytes;
-use penstock_pipeline::memory::{guests, settings_mib, tasks_mib};
+use penstock_pipeline::memory::{guests, settings_mib};
 use penstock_types::config::RunBounds;
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::plan::{Plan, StageKind, StagePlan, WasmPlan};
@@ -129,14 +131,10 @@ pub(crate) fn check(plan: &Plan, assets_mib: u64, budget: &Budget) -> Vec<SpecFa
             format!("{} threads x {mib} MiB for [{}] + ", cost.threads, printable(&stage.id.to_string(), 100))
         });
         let guests: String = guests.take(8).collect();
-        let of_a_task = plan.stages.iter().map(|stage| stage.kind.rules().memory().task).max();
-        let fetches = match of_a_task.unwrap_or_default() {
-            0 => String::new(),
-            mib => format!("{} fetches at a time x {mib} MiB + ", tasks_mib(plan) / mib),
-        };
+        let tasks = tasks_in_words(plan);
         let assets = if assets_mib > 0 { format!("{assets_mib} MiB of assets + ") } else { String::new() };
         let message = format!(
-            "the pipeline may use {} MiB of memory ({guests}{fetches}{assets}{buffer} MiB for items between ops (`buffer_mib`) + {RUN_MIB} MiB for the run itself), but the server has {} MiB for all runs together",
+            "the pipeline may use {} MiB of memory ({guests}{tasks}{assets}{buffer} MiB for items between ops (`buffer_mib`) + {RUN_MIB} MiB for the run itself), but the server has {} MiB for all runs together",
             cost.memory_mib, budget.memory_mib
         );
         faults.push(SpecFault::new(place, message));
@@ -152,6 +150,18 @@ pub(crate) fn check(plan: &Plan, assets_mib: u64, budget: &Budget) -> Vec<SpecFa
         faults.push(SpecFault::new(Pointer::ROOT.key("stages"), message));
     }
     faults
+}
+
+/// Tasks of a plan that take memory beside their items, as summands.
+fn tasks_in_words(plan: &Plan) -> String {
+    let mut tasks = BTreeMap::<_, u64>::new();
+    for stage in &plan.stages {
+        let rules = stage.kind.rules();
+        *tasks.entry((rules.tasks_in_words(), rules.memory().task)).or_default() +=
+            u64::from(stage.concurrency.get());
+    }
+    let tasks = tasks.into_iter().filter(|((_, mib), _)| *mib > 0);
+    tasks.map(|((name, mib), count)| format!("{count} {name} at a time x {mib} MiB + ")).collect()
 }
 
 /// Reason why a run waits; `None` if it does not wait. `before` is the number of earlier waiting runs of the same client;

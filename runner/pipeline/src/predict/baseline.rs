@@ -1,8 +1,8 @@
 //! A recorded run as the model sees it, with which predictions of other settings are compared.
 
 use penstock_engine::predict::{Extent, Prediction, predict};
+use penstock_types::kinds::Work;
 use penstock_types::plan::Plan;
-use penstock_types::policy::StageKindName;
 use penstock_types::run::StageRecord;
 
 use super::recording::{Recording, core_share};
@@ -99,10 +99,11 @@ pub(super) fn rate(prediction: &Prediction) -> f64 {
     prediction.window.queues.last().and_then(|queue| queue.figures.qps).unwrap_or(0.0)
 }
 
-/// Share of the time of computing ops in which they had a core; 1 if none has run.
-pub(super) fn computing_share(stages: &[StageRecord]) -> f64 {
-    let computes = |stage: &&StageRecord| matches!(stage.kind, StageKindName::Wasm | StageKindName::Collate);
-    core_share(stages.iter().filter(computes)).unwrap_or(1.0)
+/// Share of the time of computing ops in which they had a core; 1 if none has run. The records are those of the stages of `plan`.
+pub(super) fn computing_share(plan: &Plan, records: &[StageRecord]) -> f64 {
+    let stages = plan.stages.iter().zip(records);
+    let computing = stages.filter(|(stage, _)| stage.kind.rules().work() == Work::Computing);
+    core_share(computing.map(|(_, record)| record)).unwrap_or(1.0)
 }
 
 /// Cores that others would use if they had them: those that they used, unless ops waited for a core longer, or less, than with
@@ -113,11 +114,11 @@ fn foreign_cores(
     machine: Machine,
     others: f64,
 ) -> Result<f64, PredictError> {
-    let measured = computing_share(&recording.snapshot.stages);
+    let measured = computing_share(plan, &recording.snapshot.stages);
     let share = |foreign| -> Result<f64, PredictError> {
         let machine = Machine { foreign_cores: Some(foreign), ..machine };
         let predicted = predict(scenario(plan, Some(recording), machine)?, Extent::Events(SEARCH_EVENTS));
-        Ok(computing_share(&predicted.window.stages))
+        Ok(computing_share(plan, &predicted.window.stages))
     };
     let with_others = share(others)?;
     let (mut low, mut high) = match with_others - measured {

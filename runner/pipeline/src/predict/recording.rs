@@ -41,7 +41,8 @@ pub(super) struct RecordedStage<'a> {
     /// Samples that the stage has taken, of any outcome.
     taken: u64,
     out: u64,
-    sleep: Option<&'a Value>,
+    /// Settings in the document.
+    written: Option<&'a Value>,
 }
 
 impl Recording {
@@ -84,13 +85,13 @@ impl Recording {
         // The first entry in the ledger is that of the source, so the entry of a stage is at its position plus one.
         let book = self.snapshot.ledger.stages.get(place + 1)?;
         let id = StageId::parse(&record.id)?;
-        let sleep = self.document.pointer(id.place().key("sleep").as_str());
+        let written = self.document.pointer(id.place().key(kind.as_str()).as_str());
         (record.kind == kind).then_some(RecordedStage {
             times,
             record,
             taken: book.taken.saturating_sub(book.left),
             out: book.out,
-            sleep,
+            written,
         })
     }
 
@@ -163,9 +164,9 @@ impl RecordedStage<'_> {
         if self.taken == 0 { 1.0 } else { self.out as f64 / self.taken as f64 }
     }
 
-    /// Time by which a `sleep` exceeds its setting.
+    /// Time by which a stage exceeds the times that the document states.
     pub(super) fn late(&self) -> Duration {
-        let setting = |name| self.sleep.and_then(|sleep| sleep.get(name));
+        let setting = |name| self.written.and_then(|written| written.get(name));
         let Some(mean_s) = setting("mean_ms").and_then(Value::as_f64).map(|ms| ms / 1e3) else {
             return Duration::ZERO;
         };

@@ -1,6 +1,7 @@
 use super::rules::{Memory, Rules, Work, Written};
 use super::settings::{Settings, tasked_stage};
 use crate::fault::{FaultKind, Pointer, SpecFault};
+use crate::manifest::Manifest;
 use crate::plan::{BYTES_FIELD, Faults, Fields, Unit};
 use crate::policy::OnError;
 use crate::spec::Name;
@@ -82,6 +83,10 @@ impl Rules for FetchPlan {
         &[Unit::Samples, Unit::Batches]
     }
 
+    fn changes(&self, _module: Option<&Manifest>) -> Option<Vec<String>> {
+        Some(vec![BYTES_FIELD.to_owned()])
+    }
+
     fn in_words(&self) -> String {
         let named =
             self.object.as_ref().map_or("key".to_owned(), |field| format!("field `{}`", shown(field)));
@@ -90,6 +95,14 @@ impl Rules for FetchPlan {
 
     fn store(&self) -> Option<&str> {
         Some(&self.store)
+    }
+
+    fn object(&self) -> Option<&str> {
+        self.object.as_deref()
+    }
+
+    fn tasks_in_words(&self) -> &'static str {
+        "fetches"
     }
 
     fn memory(&self) -> Memory {

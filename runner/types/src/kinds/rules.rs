@@ -4,7 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::aggregate::AggregatePlan;
 use super::settings::Settings;
+use super::sleep::SleepPlan;
 use crate::fault::Pointer;
+use crate::manifest::Manifest;
 use crate::plan::{Faults, Fields, Flow, Known, Unit};
 use crate::policy::OnError;
 use crate::spec::Name;
@@ -29,6 +31,11 @@ pub trait Rules {
         (before, false)
     }
 
+    /// Names of the fields that it may change; `None` if it may change all. `module` is the manifest of the module that it runs.
+    fn changes(&self, _module: Option<&Manifest>) -> Option<Vec<String>> {
+        Some(Vec::new())
+    }
+
     /// Settings that can change a byte of a batch.
     fn recipe(&self) -> Recipe<'_> {
         Recipe { has_order: self.work() != Work::Moving, ..Recipe::default() }
@@ -45,6 +52,21 @@ pub trait Rules {
     /// Name of the store that its tasks read from, if they read from one.
     fn store(&self) -> Option<&str> {
         None
+    }
+
+    /// Field of a sample that contains the key of the object that is read from the store; `None` for the key of the sample.
+    fn object(&self) -> Option<&str> {
+        None
+    }
+
+    /// Times that the document states for its tasks, if they only wait.
+    fn stated_times(&self) -> Option<SleepPlan> {
+        None
+    }
+
+    /// Name of its tasks in words.
+    fn tasks_in_words(&self) -> &'static str {
+        "tasks"
     }
 
     /// Upper bounds for its memory, apart from its items.
@@ -198,7 +220,7 @@ pub enum Fails {
 /// Upper bounds for the memory of a stage, in MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Of one instance of its op, if there is one on each worker thread.
+    /// Of one instance of its op, if there is one on each worker thread; the setting `memory_mib`.
     pub instance: Option<u64>,
     /// Of a task beside its items.
     pub task: u64,
@@ -212,7 +234,7 @@ pub struct Recipe<'a> {
     /// Set if results depend on the name that seeds random numbers.
     pub(crate) is_seeded: bool,
     /// Digest of the module that it runs.
-    pub(crate) digest: Option<&'a str>,
+    pub digest: Option<&'a str>,
     /// Set if results may come in another order than their inputs.
     pub(crate) has_order: bool,
 }

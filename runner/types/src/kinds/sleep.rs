@@ -115,6 +115,10 @@ impl Rules for SleepPlan {
         }
     }
 
+    fn stated_times(&self) -> Option<SleepPlan> {
+        Some(*self)
+    }
+
     fn in_words(&self) -> String {
         format!("sleeps {} on average", amount::duration(self.mean.as_secs_f64()))
     }

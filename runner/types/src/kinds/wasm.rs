@@ -10,7 +10,7 @@ use super::settings::{Settings, tasked_stage};
 use crate::amount::{self, count};
 use crate::defaults::is_default;
 use crate::fault::{FaultKind, MAX_FAULTS, Pointer, SpecFault, listed};
-use crate::manifest::{Mode, WantedField};
+use crate::manifest::{Manifest, Mode, WantedField};
 use crate::plan::{Faults, Fields, Flow, Known, ModuleFacts, Unit};
 use crate::policy::OnError;
 use crate::spec::{DeadlineMs, MemoryMib, ModuleRef, Name, ObjectKey, OutputMib, STD_PREFIX};
@@ -173,6 +173,12 @@ impl Rules for WasmPlan {
             // The module itself decides how many samples it returns.
             Mode::Stateful => (Flow { unit: Unit::Samples, epoch: None, ..before }, true),
         }
+    }
+
+    fn changes(&self, module: Option<&Manifest>) -> Option<Vec<String>> {
+        let named = module.filter(|_| !self.is_stateful())?.fields(&self.params);
+        let (wants, makes) = (named.wants?, named.makes?);
+        Some(wants.into_iter().map(|want| want.field).chain(makes).collect())
     }
 
     fn recipe(&self) -> Recipe<'_> {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use super::faults::Faults;
 use super::recipe::{recipe, unordered};
 use super::{
-    AggregatePlan, Fields, Flow, Known, Plan, SinkPlan, SourcePlan, StageId, StageKind, StagePlan, Unit,
+    AggregatePlan, Fields, Flow, Known, Moving, Plan, SinkPlan, SourcePlan, StageId, StageKind, StagePlan,
+    Unit,
 };
 use crate::fault::{Pointer, SpecFault};
 use crate::kinds::{Fails, Settings};
@@ -209,7 +210,9 @@ impl Check<'_> {
     fn batches_fit(&mut self, plan: &Plan) {
         let is_lossless = |stage: &&StagePlan| matches!(stage.fails, Fails::Nothing | Fails::OfABatch);
         for (index, stage) in plan.stages.iter().take_while(is_lossless).enumerate() {
-            let StageKind::Aggregate(AggregatePlan { size, .. }) = stage.kind else { continue };
+            let Some(Moving::Aggregate(AggregatePlan { size, .. })) = stage.kind.rules().moving() else {
+                continue;
+            };
             let Some(epoch) = plan.flow_into(index).epoch else { continue };
             let samples = epoch.samples.min(size as u64);
             let mib = samples.saturating_mul(LEAST_SAMPLE_BYTES).div_ceil(MIB);
