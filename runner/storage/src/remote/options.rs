@@ -4,6 +4,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use url::Url;
+
 pub(crate) struct Options {
     pub(crate) store: Arc<str>,
     /// Description for the operator's logs.
@@ -67,5 +69,21 @@ impl Default for Retries {
             base: Duration::from_millis(100),
             cap: Duration::from_secs(5),
         }
+    }
+}
+
+/// Parses the address of a service, which has no credentials. The error never repeats it.
+pub(crate) fn check_endpoint(text: &str) -> Result<Url, &'static str> {
+    let url = Url::parse(text).map_err(|_| "is not a URL")?;
+    if !matches!(url.scheme(), "http" | "https") {
+        Err("begins with neither `http://` nor `https://`")
+    } else if !url.username().is_empty() || url.password().is_some() {
+        Err("contains a user name or a password; set credentials separately")
+    } else if url.query().is_some() || url.fragment().is_some() {
+        Err("contains a query or a fragment")
+    } else if url.host_str().is_none_or(str::is_empty) {
+        Err("has no host")
+    } else {
+        Ok(url)
     }
 }

@@ -11,7 +11,9 @@ use crate::store::IfThere;
 /// A connection to a bucket, container or host of a service, with its credentials.
 ///
 /// Each method makes one request and classifies its failure; it neither repeats the request nor limits its time, which the layers around
-/// it do. Keys and prefixes are those of the service: they include the prefix of the store. Dropping a future cancels the request.
+/// it do. They see no connections: the service limits the time to open one (`Timeouts::connect`), and records in `observe` those that it
+/// opens for a read. Keys and prefixes are those of the service: they include the prefix of the store. Dropping a future cancels the
+/// request.
 pub(crate) trait Service: Send + Sync + Sized + 'static {
     /// Rest of a response whose object is still being received.
     type Body: Send;

@@ -25,10 +25,11 @@ use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
 use tokio::time::timeout;
 
 use crate::remote::failure::Cause;
+use crate::remote::options::check_endpoint;
 use crate::s3::bucket::Bucket;
 use crate::s3::connection::Checked;
 use crate::s3::credentials::{Origin, RenewedCredentials, Search, SharedCredentials};
-use crate::s3::settings::{S3Credentials, S3Settings, check_endpoint};
+use crate::s3::settings::{S3Credentials, S3Settings};
 
 /// Region for a server with a configured endpoint but no configured region.
 const USUAL_REGION: &str = "us-east-1";

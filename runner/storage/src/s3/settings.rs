@@ -11,7 +11,7 @@ use url::Url;
 
 use crate::error::shown;
 use crate::key::check_prefix;
-use crate::remote::options::{Retries, Timeouts};
+use crate::remote::options::{Retries, Timeouts, check_endpoint};
 
 /// Environment variables for the server's address; the first one that is set applies.
 const ENDPOINT_VARIABLES: [&str; 2] = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"];
@@ -119,21 +119,6 @@ impl S3Settings {
 
 fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
-}
-
-pub(crate) fn check_endpoint(text: &str) -> Result<Url, &'static str> {
-    let url = Url::parse(text).map_err(|_| "is not a URL")?;
-    if !matches!(url.scheme(), "http" | "https") {
-        Err("begins with neither `http://` nor `https://`")
-    } else if !url.username().is_empty() || url.password().is_some() {
-        Err("contains a user name or a password; set credentials separately")
-    } else if url.query().is_some() || url.fragment().is_some() {
-        Err("contains a query or a fragment")
-    } else if url.host_str().is_none_or(str::is_empty) {
-        Err("has no host")
-    } else {
-        Ok(url)
-    }
 }
 
 #[cfg(test)]
