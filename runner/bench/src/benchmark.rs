@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::memory::process_limit_bytes;
 use penstock_engine::ports::{Produced, Source, SourceFault};
+use penstock_types::config::Medium;
 use tokio::runtime::Handle;
 
 use crate::accelerator;
@@ -22,7 +23,7 @@ use crate::report::{
     ReportState,
 };
 use crate::spec::{BenchAction, BenchSpec, MAX_READS, PageCache, WarmUpKind, WholeSet};
-use crate::subject::{BenchStoreKind, Subject};
+use crate::subject::Subject;
 use crate::worker::{Cancel, FailedIn, ReadFailure};
 
 /// Creates the source anew, so that the benchmark can time the listing of the objects, or the opening of the samples.
@@ -216,7 +217,7 @@ impl Running<'_> {
         let half = machine().memory_bytes.map_or(0, |memory| memory / 2);
         let fits = self.subject.bytes().is_some_and(|bytes| bytes <= half);
         if self.benchmark.spec.cache != PageCache::Warm
-            || self.subject.kind != BenchStoreKind::Folder
+            || self.subject.kind.medium() != Medium::Folder
             || !fits
         {
             return Ok(());

@@ -20,7 +20,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use penstock_storage::{BoundedStore, FolderStore, MemoryStore, S3Credentials, S3Settings, S3Store, Store};
-use penstock_types::config::SecretText;
+use penstock_types::config::{BenchStoreKind, Medium, SecretText};
 use penstock_types::stats::Tick;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -31,7 +31,7 @@ use crate::load::{BenchError, Surroundings};
 use crate::record::{Load, LoadTimes};
 use crate::report::{Ceiling, LoadReport};
 use crate::spec::WarmUp;
-use crate::subject::{BenchStoreKind, Subject};
+use crate::subject::Subject;
 
 const LENGTH: Duration = Duration::from_millis(600);
 const FOLDER_BYTES: u64 = 64 << 20;
@@ -83,8 +83,9 @@ impl Ceilings {
             let objects = sizes.iter().enumerate();
             objects.map(|(number, size)| (key(number, *size).into(), Some(*size))).collect()
         };
-        let (store, objects, _loopback, _folder): (Arc<dyn Store>, _, _, _) = match subject.kind {
-            BenchStoreKind::Folder => {
+        let medium = subject.kind.medium();
+        let (kind, store, objects, _loopback, _folder): (_, Arc<dyn Store>, _, _, _) = match medium {
+            Medium::Folder => {
                 let folder = in_memory_folder(&sizes)?;
                 let store = FolderStore::open("ceiling", folder.path()).map_err(io::Error::other)?;
                 let names = fs::read_dir(folder.path())?.map(|file| {
@@ -92,21 +93,24 @@ impl Ceilings {
                     Ok((file.file_name().to_string_lossy().into(), Some(file.metadata()?.len())))
                 });
                 let objects = names.collect::<io::Result<Vec<_>>>()?;
-                (Arc::new(store), objects, None, Some(folder))
+                (BenchStoreKind::Folder, Arc::new(store), objects, None, Some(folder))
             }
-            BenchStoreKind::Memory => {
+            Medium::Memory => {
                 let largest = sizes.iter().map(|size| (1, usize::try_from(*size).unwrap_or(usize::MAX)));
                 let largest: Vec<(usize, usize)> = largest.collect();
                 let store = MemoryStore::synthetic("ceiling", &largest);
-                (Arc::new(store), keyed(&|number, _| format!("{number:06}.bin")), None, None)
+                let objects = keyed(&|number, _| format!("{number:06}.bin"));
+                (BenchStoreKind::Memory, Arc::new(store), objects, None, None)
             }
-            BenchStoreKind::S3 => {
+            // The loopback server has the API of S3, whatever the measured service is.
+            Medium::Remote => {
                 let loopback = Loopback::start()?;
                 let store = S3Store::new("ceiling", loopback.settings()).map_err(io::Error::other)?;
-                (Arc::new(store), keyed(&|number, size| format!("{number}-{size}")), Some(loopback), None)
+                let objects = keyed(&|number, size| format!("{number}-{size}"));
+                (BenchStoreKind::S3, Arc::new(store), objects, Some(loopback), None)
             }
         };
-        let subject = Subject::of(BoundedStore::new(store, NonZeroUsize::MIN), subject.kind, objects);
+        let subject = Subject::of(BoundedStore::new(store, NonZeroUsize::MIN), kind, objects);
         Ok(Self { subject: subject.going_round(ITEMS), _loopback, _folder })
     }
 

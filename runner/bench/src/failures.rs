@@ -81,9 +81,9 @@ mod tests {
     use std::sync::Arc;
 
     use penstock_storage::{BoundedStore, MemoryStore};
+    use penstock_types::config::BenchStoreKind;
 
     use super::*;
-    use crate::subject::BenchStoreKind;
     use crate::worker::FailedIn;
 
     #[test]

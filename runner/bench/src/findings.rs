@@ -1,8 +1,9 @@
 //! Conclusions of a report, in sentences.
 
+use penstock_types::config::Medium;
+
 use crate::report::{BenchReport, LoadReport, ReportState};
 use crate::spec::{LoadMode, PageCache};
-use crate::subject::BenchStoreKind;
 
 /// Maximum share of the bytes in the page cache before a cold pass.
 const COLD: f64 = 0.05;
@@ -179,12 +180,10 @@ fn lost(report: &BenchReport) -> Option<String> {
 fn caches(report: &BenchReport) -> Option<String> {
     let passes = || report.cells().flat_map(|cell| &cell.passes);
     passes().next()?;
-    match report.objects.kind {
-        BenchStoreKind::Memory => return None,
-        BenchStoreKind::S3 => {
-            return Some("The state of the service's caches is unknown.".to_owned());
-        }
-        BenchStoreKind::Folder => {}
+    match report.objects.kind.medium() {
+        Medium::Memory => return None,
+        Medium::Remote => return Some("The state of the service's caches is unknown.".to_owned()),
+        Medium::Folder => {}
     }
     let shares: Vec<f64> = passes().filter_map(|pass| pass.cached).collect();
     let (least, most) =

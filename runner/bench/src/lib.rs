@@ -29,6 +29,7 @@ mod worker;
 pub use accelerator::{Preset, preset, presets};
 pub use benchmark::{BenchStep, Benchmark, Follow, MakeSource};
 pub use gauge::Gauged;
+pub use penstock_types::config::BenchStoreKind;
 pub use report::BenchReport;
 pub use samples::visits;
 pub use spec::{
@@ -36,7 +37,7 @@ pub use spec::{
     MAX_WORKERS, MemorySource, OnReadError, PageCache, RandomToDevice, RepeatedAction, WarmUp, WarmUpKind,
     WholeSet,
 };
-pub use subject::{BenchStoreKind, StageOp, Subject, SubjectError, Takes};
+pub use subject::{StageOp, Subject, SubjectError, Takes};
 pub use worker::Cancel;
 
 pub fn schema() -> schemars::Schema {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use penstock_types::config::BenchStoreKind;
 use penstock_types::series::TimeBucket;
 use penstock_types::stats::share;
 use schemars::JsonSchema;
@@ -12,7 +13,6 @@ pub use crate::books::{LoadBooks, LoadBooksCheck};
 pub use crate::counterfactual::Counterfactual;
 pub use crate::failures::ReadFailures;
 use crate::spec::{Assignment, BenchSpec, LoadMode};
-use crate::subject::BenchStoreKind;
 
 pub const REPORT_VERSION: u32 = 1;
 

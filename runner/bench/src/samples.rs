@@ -11,11 +11,12 @@ use penstock_engine::ports::{Source, SourceFault};
 use penstock_engine::range::RangeSource;
 use penstock_engine::share::Share;
 use penstock_storage::{BYTES_FIELD, BoundedStore};
+use penstock_types::config::BenchStoreKind;
 use penstock_types::text::with_causes;
 use penstock_types::traversal::{Traversal, TraversalSettings};
 
 use crate::load::{BenchError, Surroundings};
-use crate::subject::{BenchStoreKind, StageOp, Subject, SubjectError};
+use crate::subject::{StageOp, Subject, SubjectError};
 use crate::worker::{FailedIn, ReadFailure, ReadSample};
 
 const READ_AT_ONCE: usize = 16;

@@ -13,9 +13,8 @@ use penstock_engine::numbered::{Numbered, chunk};
 use penstock_engine::ports::{Produced, Source, SourceFault, ThreadOpFactory};
 use penstock_engine::range::RangeSource;
 use penstock_storage::{BoundedStore, MemoryStore, StoreError};
+use penstock_types::config::BenchStoreKind;
 use penstock_types::traversal::{Traversal, TraversalSettings};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use crate::spec::{MAX_READS, MemorySource, OnReadError};
 
@@ -24,18 +23,6 @@ const SURVEYED_AT_ONCE: usize = 64;
 const WARMED_AT_ONCE: usize = 16;
 /// Maximum number of objects whose share in the page cache is measured.
 const CACHE_PROBES: usize = 256;
-
-/// Kind of storage that holds the objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum BenchStoreKind {
-    /// A folder on this machine.
-    Folder,
-    /// An S3 bucket.
-    S3,
-    /// The memory of this process.
-    Memory,
-}
 
 #[derive(Clone)]
 pub struct StageOp {

@@ -36,7 +36,7 @@ pub(crate) fn open(args: &StoreArgs, config: &Config) -> Result<Stores> {
     for (name, store) in config.stores.iter().filter(|(name, _)| !is_given(name)) {
         let store = store.clone().with_links(&links.of_store(name.as_str()));
         if let Err(fault) = stores.add(name.as_str(), &store) {
-            let place = Pointer::ROOT.key("stores").key(name.as_str()).key(store.kind());
+            let place = Pointer::ROOT.key("stores").key(name.as_str()).key(store.kind().into());
             faults.push(SpecFault::new(place, with_causes(&fault)));
         }
     }

@@ -10,7 +10,7 @@ use penstock_storage::{
     BoundedStore, DEFAULT_READS, FolderStore, OpenFault, S3Credentials, S3Fault, S3Settings, S3Store, Store,
     check_key,
 };
-use penstock_types::config::{DatasetConfig, FolderConfig, S3Config, StoreConfig, StoreOptions};
+use penstock_types::config::{DatasetConfig, FolderConfig, S3Config, StoreConfig, StoreKind, StoreOptions};
 use penstock_types::plan::StoreFacts;
 use penstock_types::spec::{ObjectKey, Reads};
 
@@ -33,6 +33,7 @@ pub enum StoreFault {
 #[derive(Clone, Debug)]
 struct Entry {
     store: BoundedStore,
+    kind: StoreKind,
     /// Folder of the objects; `None` for a store that is not a folder.
     root: Option<PathBuf>,
     index: Option<Index>,
@@ -61,7 +62,8 @@ impl Stores {
         };
         // The index is in the store whose objects it lists.
         let index = index.map(|key| index_at(&store, key)).transpose()?;
-        self.0.insert(name.to_owned(), Entry { store, root, index, is_writable: writable });
+        let entry = Entry { store, kind: config.kind(), root, index, is_writable: writable };
+        self.0.insert(name.to_owned(), entry);
         Ok(())
     }
 
@@ -76,7 +78,8 @@ impl Stores {
         });
         let index = index.transpose()?;
         let store = bounded(S3Store::new(name, settings)?, None);
-        self.0.insert(name.to_owned(), Entry { store, root: None, index, is_writable: false });
+        let entry = Entry { store, kind: StoreKind::S3, root: None, index, is_writable: false };
+        self.0.insert(name.to_owned(), entry);
         Ok(())
     }
 
@@ -101,8 +104,12 @@ impl Stores {
         Self(self.0.iter().map(|(name, found)| (name.clone(), entry(found))).collect())
     }
 
+    pub fn kind(&self, name: &str) -> Option<StoreKind> {
+        self.0.get(name).map(|entry| entry.kind)
+    }
+
     pub fn is_folder(&self, name: &str) -> bool {
-        self.0.get(name).is_some_and(|entry| entry.root.is_some())
+        self.kind(name) == Some(StoreKind::Folder)
     }
 
     /// True if runs of a server may not write to the store.

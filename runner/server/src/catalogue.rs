@@ -17,7 +17,7 @@ use crate::queries::{after, page};
 use crate::runs::{Runs, apart};
 use crate::wire::{
     MAX_KEYS, ModuleContent, ModuleDetail, ModuleFile, ModuleQuery, ModuleSummary, ModuleVersion, Page,
-    StoreKeys, StoreKind, StoreSummary, VersionQuery, limit,
+    StoreKeys, StoreSummary, VersionQuery, limit,
 };
 
 /// Alias that always points to the newest version; clients cannot set it.
@@ -126,8 +126,7 @@ impl Runs {
     pub fn stores(&self) -> Vec<StoreSummary> {
         let stores = self.allowed_stores();
         let summary = |name: String| {
-            let store = stores.get(&name)?;
-            let kind = if stores.is_folder(&name) { StoreKind::Folder } else { StoreKind::S3 };
+            let (store, kind) = stores.get(&name).zip(stores.kind(&name))?;
             let (reads, reads_used) = (store.reads().get() as u64, store.reads_used() as u64);
             let writable = !stores.is_read_only(&name);
             Some(StoreSummary { name, kind, writable, reads, reads_used })

@@ -9,7 +9,9 @@ mod text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 pub use dataset::DatasetConfig;
 pub use limits::{Budget, ClientBounds, CompileBounds, GateBounds, Limits, RunBounds};
@@ -66,6 +68,41 @@ pub enum StoreConfig {
     Folder(FolderConfig),
     /// An S3 bucket, or the part of it below a prefix.
     S3(S3Config),
+}
+
+/// Kind of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum StoreKind {
+    /// Folder on the server's machine.
+    Folder,
+    /// S3 bucket, or the objects of a bucket with a common key prefix.
+    S3,
+}
+
+/// Kind of storage that holds the objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
+#[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
+pub enum BenchStoreKind {
+    /// A folder on this machine.
+    Folder,
+    /// An S3 bucket.
+    S3,
+    /// The memory of this process.
+    Memory,
+}
+
+/// Place of the objects of a benchmark, without the service that holds them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Medium {
+    /// Memory of this process.
+    Memory,
+    /// File system of this machine, with its page cache.
+    Folder,
+    /// Service on another machine.
+    Remote,
 }
 
 /// Options that stores of all kinds have.
@@ -166,21 +203,33 @@ impl Config {
     fn check(&self) -> Vec<SpecFault> {
         let mut faults = Vec::new();
         for (name, store) in &self.stores {
-            let StoreConfig::S3(S3Config { anonymous: true, credentials_file, requester_pays, .. }) = store
-            else {
-                continue;
-            };
-            let place = Pointer::ROOT.key("stores").key(name.as_str()).key("s3").key("anonymous");
-            for (other, is_set) in
-                [("a `credentials_file`", credentials_file.is_some()), ("`requester_pays`", *requester_pays)]
-            {
-                if is_set {
-                    let fault = format!("found `true` beside {other}, keep one of them");
-                    faults.push(SpecFault::new(place.clone(), fault));
-                }
+            let place = Pointer::ROOT.key("stores").key(name.as_str()).key(store.kind().into());
+            match store {
+                StoreConfig::Folder(_) => {}
+                StoreConfig::S3(store) => faults.extend(store.faults(&place)),
             }
         }
         faults
+    }
+}
+
+impl BenchStoreKind {
+    /// Place of the objects.
+    pub fn medium(self) -> Medium {
+        match self {
+            Self::Memory => Medium::Memory,
+            Self::Folder => Medium::Folder,
+            Self::S3 => Medium::Remote,
+        }
+    }
+}
+
+impl From<StoreKind> for BenchStoreKind {
+    fn from(kind: StoreKind) -> Self {
+        match kind {
+            StoreKind::Folder => Self::Folder,
+            StoreKind::S3 => Self::S3,
+        }
     }
 }
 
@@ -197,11 +246,11 @@ impl StoreConfig {
         address.starts_with("s3://").then(|| S3Config::from_address(address).map(Self::S3))
     }
 
-    /// Kind of the store, as a configuration names it.
-    pub fn kind(&self) -> &'static str {
+    /// Kind of the store.
+    pub fn kind(&self) -> StoreKind {
         match self {
-            Self::Folder(_) => "folder",
-            Self::S3(_) => "s3",
+            Self::Folder(_) => StoreKind::Folder,
+            Self::S3(_) => StoreKind::S3,
         }
     }
 
@@ -252,6 +301,19 @@ impl S3Config {
             index: None,
             reads: None,
             writable: false,
+        })
+    }
+
+    /// Faults of the settings together; `place` is that of the settings.
+    fn faults(&self, place: &Pointer) -> impl Iterator<Item = SpecFault> {
+        let others = [
+            ("a `credentials_file`", self.credentials_file.is_some()),
+            ("`requester_pays`", self.requester_pays),
+        ];
+        let excluded = others.into_iter().filter(|(_, is_set)| self.anonymous && *is_set);
+        excluded.map(|(other, _)| {
+            let fault = format!("found `true` beside {other}, keep one of them");
+            SpecFault::new(place.key("anonymous"), fault)
         })
     }
 }

@@ -9,8 +9,7 @@ use std::time::Duration;
 use anyhow::Result;
 use futures::FutureExt;
 use penstock_bench::{
-    BenchReport, BenchSpec, BenchStep, BenchStoreKind, Benchmark, Cancel, DataSource, StageOp, Subject,
-    SubjectError, Takes,
+    BenchReport, BenchSpec, BenchStep, Benchmark, Cancel, DataSource, StageOp, Subject, SubjectError, Takes,
 };
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::ports::{Source, SourceFault, ThreadOpFactory};
@@ -106,9 +105,9 @@ impl Reading {
         let (prepared, plan) = (&self.prepared, &self.prepared.plan.source);
         let name = plan.spec.store().map_or("", |name| name.as_str());
         let gone = || bad(format!("there is no store `{name}`"));
-        let store = prepared.stores().get(name).ok_or_else(gone)?.clone();
-        let is_folder = prepared.stores().is_folder(name);
-        let kind = if is_folder { BenchStoreKind::Folder } else { BenchStoreKind::S3 };
+        let stores = prepared.stores();
+        let (store, kind) = stores.get(name).zip(stores.kind(name)).ok_or_else(gone)?;
+        let (store, kind) = (store.clone(), kind.into());
         let stages = prepared.computing().await?.into_iter().map(stage).collect();
         if self.spec.source.format().is_none() {
             return Ok(Subject::open(store, kind, prepared.source(), passes, stages).await);

@@ -6,7 +6,7 @@ use std::thread::{self, Builder};
 use std::time::Duration;
 
 use penstock_bench::report::ReportState;
-use penstock_bench::{BenchReport, BenchSpec, BenchStep, BenchStoreKind, Benchmark, Subject, SubjectError};
+use penstock_bench::{BenchReport, BenchSpec, BenchStep, Benchmark, Subject, SubjectError};
 use penstock_engine::ports::StopFlag;
 use penstock_pipeline::Prepared;
 use penstock_types::text::with_causes;
@@ -105,11 +105,11 @@ impl Job {
     fn measure(&self) -> Result<Option<BenchReport>, MeasureError> {
         let (request, live) = (&self.request, &self.live);
         let stores = self.prepared.stores();
-        let store = stores.get(&request.store).expect("the pipeline reads this store").clone();
-        let kind = if stores.is_folder(&request.store) { BenchStoreKind::Folder } else { BenchStoreKind::S3 };
+        let named = stores.get(&request.store).zip(stores.kind(&request.store));
+        let (store, kind) = named.expect("the pipeline reads this store");
         let passes = request.repeats as usize;
         let listing = Instant::now();
-        let listed = Subject::open(store, kind, self.prepared.source(), passes, Vec::new());
+        let listed = Subject::open(store.clone(), kind.into(), self.prepared.source(), passes, Vec::new());
         let Some(listed) = self.runtime.block_on(live.cancel.unless(listed)) else { return Ok(None) };
         let listed = listed?.sharing_permits();
         let index = listing.elapsed();

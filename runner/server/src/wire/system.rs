@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use penstock_types::config::StoreKind;
 use penstock_types::run::{FailureClass, RunSnapshot, RunState};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -24,16 +25,6 @@ pub struct StoreSummary {
     pub reads: u64,
     /// Number of reads and writes in flight now, for all runs together.
     pub reads_used: u64,
-}
-
-/// Kind of a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum StoreKind {
-    /// Folder on the server's machine.
-    Folder,
-    /// S3 bucket, or the objects of a bucket with a common key prefix.
-    S3,
 }
 
 /// Prefix and number of keys to list.

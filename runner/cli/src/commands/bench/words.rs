@@ -40,7 +40,7 @@ fn objects(report: &BenchReport) -> String {
         "{} {what} of store `{}` ({}){bytes}; {listed} in {}{survey}. Cache: {}. {} cores.",
         count(objects.count),
         objects.store,
-        serde_json::to_value(objects.kind).ok().as_ref().and_then(|kind| kind.as_str()).unwrap_or_default(),
+        <&str>::from(objects.kind),
         duration(Some(objects.index_s)),
         <&str>::from(report.document.cache),
         report.machine.cores
