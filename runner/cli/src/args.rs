@@ -10,6 +10,7 @@ use clap::builder::{OsStringValueParser, StyledStr, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
 use penstock_pipeline::predict::MOST_CORES;
+use penstock_types::config::StoreKind;
 use penstock_types::spec::{DeadlineMs, MemoryMib, OutputMib};
 
 pub(crate) use self::bench::{BenchCommand, BenchCompareArgs, BenchStorageArgs};
@@ -367,9 +368,10 @@ pub(crate) struct ModuleArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct StoreArgs {
-    /// Map a store name to a folder, to `s3://bucket/prefix`, or to a `*.json` file that describes a data set in S3; overrides
-    /// the configuration.
-    #[arg(long = "store", value_name = "NAME=LOCATION")]
+    #[arg(long = "store", value_name = "NAME=LOCATION", help = format!(
+        "Map a store name to a folder, to {}, or to a `*.json` file that describes a data set in S3; overrides the configuration",
+        StoreKind::addresses()
+    ))]
     pub(crate) stores: Vec<String>,
     /// Permit links in folders of stores to lead into this folder, too: in those of one store, or of all.
     #[arg(long = "store-links", value_name = "[NAME=]DIR")]

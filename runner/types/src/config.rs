@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantArray};
 
 pub use dataset::DatasetConfig;
 pub use limits::{Budget, ClientBounds, CompileBounds, GateBounds, Limits, RunBounds};
@@ -71,7 +71,9 @@ pub enum StoreConfig {
 }
 
 /// Kind of a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr, VariantArray,
+)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
 pub enum StoreKind {
@@ -213,6 +215,36 @@ impl Config {
     }
 }
 
+impl StoreKind {
+    /// Form of the addresses of such stores; `None` if they have no address.
+    pub fn address(self) -> Option<&'static str> {
+        match self {
+            Self::Folder => None,
+            Self::S3 => Some("s3://bucket/prefix"),
+        }
+    }
+
+    /// Beginning of the addresses of such stores.
+    fn scheme(self) -> Option<&'static str> {
+        self.address()?.split_inclusive("://").next()
+    }
+
+    /// Forms of addresses of stores, for messages.
+    pub fn addresses() -> String {
+        quoted(Self::address)
+    }
+
+    /// Beginnings of addresses of stores, for messages.
+    pub fn schemes() -> String {
+        quoted(Self::scheme)
+    }
+}
+
+fn quoted(text: fn(StoreKind) -> Option<&'static str>) -> String {
+    let texts = StoreKind::VARIANTS.iter().filter_map(|kind| text(*kind));
+    texts.map(|text| format!("`{text}`")).collect::<Vec<_>>().join(" or ")
+}
+
 impl BenchStoreKind {
     /// Place of the objects.
     pub fn medium(self) -> Medium {
@@ -234,16 +266,14 @@ impl From<StoreKind> for BenchStoreKind {
 }
 
 impl StoreConfig {
-    /// Beginnings of addresses of remote stores, for messages.
-    pub const SCHEMES: &str = "`s3://`";
-
-    /// Forms of addresses of remote stores, for messages.
-    pub const ADDRESSES: &str = "`s3://bucket/prefix`";
-
     /// Parses the address of a remote store; `None` if no kind of store has addresses that begin in this way. The error states the
     /// expected form and never repeats the address, which may contain a password.
     pub fn from_address(address: &str) -> Option<Result<Self, String>> {
-        address.starts_with("s3://").then(|| S3Config::from_address(address).map(Self::S3))
+        let begins = |kind: &&StoreKind| kind.scheme().is_some_and(|scheme| address.starts_with(scheme));
+        match StoreKind::VARIANTS.iter().find(begins)? {
+            StoreKind::Folder => None,
+            StoreKind::S3 => Some(S3Config::from_address(address).map(Self::S3)),
+        }
     }
 
     /// Kind of the store.

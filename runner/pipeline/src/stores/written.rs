@@ -1,6 +1,6 @@
 use std::path::{Path, PathBuf};
 
-use penstock_types::config::{DatasetConfig, FolderConfig, StoreConfig};
+use penstock_types::config::{DatasetConfig, FolderConfig, StoreConfig, StoreKind};
 use penstock_types::fault::SpecFault;
 use penstock_types::spec::{MAX_DOCUMENT_BYTES, Name};
 use penstock_types::text::with_causes;
@@ -34,11 +34,11 @@ impl Stores {
         }
         let wrong = |reason: &str| {
             let (file, addresses) =
-                ("a `*.json` file that describes a data set in S3", StoreConfig::ADDRESSES);
+                ("a `*.json` file that describes a data set in S3", StoreKind::addresses());
             WrittenFault::Wrong(format!("{reason}; expected a folder, {file}, or {addresses}"))
         };
         if what.contains("://") {
-            return Err(wrong(&format!("the address does not begin with {}", StoreConfig::SCHEMES)));
+            return Err(wrong(&format!("the address does not begin with {}", StoreKind::schemes())));
         }
         let path = Path::new(what);
         let is_json = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));

@@ -227,6 +227,15 @@ fn an_address_of_a_store_is_a_bucket_and_a_prefix() {
 }
 
 #[test]
+fn each_form_of_an_address_is_that_of_a_store_of_its_kind() {
+    for kind in StoreKind::VARIANTS {
+        let Some(form) = kind.address() else { continue };
+        let store = StoreConfig::from_address(form);
+        assert_eq!(store.map(|store| store.map(|store| store.kind())), Some(Ok(*kind)), "{form}");
+    }
+}
+
+#[test]
 fn missing_limits_have_their_defaults() {
     let config = Config::read(
         br#"{"limits": {
