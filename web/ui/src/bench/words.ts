@@ -9,8 +9,6 @@ export function gainText(gain: number): string {
   return `${percent < 0 ? '−' : '+'}${Math.abs(percent).toFixed(Math.abs(percent) < 10 ? 1 : 0)}\u202f%`
 }
 
-export const KINDS: Record<BenchmarkSummary['kind'], string> = { folder: 'a folder', s3: 'a bucket', memory: 'memory' }
-
 export type Verdict = 'completed' | 'failed' | 'stopped' | 'void' | 'incomplete'
 
 /** Outcome of a benchmark. A failed consistency check takes precedence over the state. */
