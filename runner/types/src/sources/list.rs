@@ -49,6 +49,10 @@ impl SourceRules for ListSource {
         Some(Place::new(&self.store, [Some(By::Prefix(&self.prefix, self.suffix.clone()))]))
     }
 
+    fn lists_keys(&self) -> bool {
+        true
+    }
+
     fn labels(&self) -> Option<&LabelTable> {
         self.labels.as_ref()
     }

@@ -53,6 +53,11 @@ pub trait SourceRules: Shared {
         Traversal::new(self.count()?, traversal).ok().map(|all| all.len_per_epoch())
     }
 
+    /// True if its samples are the keys of a listing, which an index replaces.
+    fn lists_keys(&self) -> bool {
+        false
+    }
+
     /// True if each position is a sample, whatever the data contain.
     fn is_counted(&self) -> bool {
         false

@@ -44,7 +44,7 @@ pub struct PipelineShape {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct SourceTraits {
     pub(super) id: String,
-    /// The store that the source reads from; `None` when it reads none.
+    /// Store whose keys the source lists; `None` if it lists none.
     pub(super) store: Option<String>,
     /// Capacity of the queue behind the source, in items.
     pub(super) queue: usize,
@@ -80,7 +80,8 @@ pub(super) struct StoreTraits {
 impl PipelineShape {
     /// Shape of a plan on `threads` worker threads of a machine with `cores`.
     pub fn of(plan: &Plan, threads: u32, cores: Option<u32>) -> Self {
-        let store = plan.source.spec.store().map(ToString::to_string);
+        let lists = plan.source.spec.parts().iter().any(|part| part.rules().lists_keys());
+        let store = plan.source.spec.store().filter(|_| lists).map(ToString::to_string);
         let stages = plan.stages.iter().enumerate();
         Self {
             source: SourceTraits {

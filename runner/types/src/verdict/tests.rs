@@ -314,6 +314,21 @@ fn a_stage_that_only_moves_samples_is_never_the_limit() {
 }
 
 #[test]
+fn an_index_is_advised_for_listed_keys_alone() {
+    let stages = json!([{ "fetch": { "store": "data" } }]);
+    let of = |source: Value| shape(json!({ "source": source, "stages": stages })).source.store;
+    assert_eq!(of(json!({ "list": { "store": "data" } })).as_deref(), Some("data"));
+    assert_eq!(
+        of(json!({ "mix": { "sources": { "a": { "source": { "list": { "store": "data" } } } } } }))
+            .as_deref(),
+        Some("data")
+    );
+    assert_eq!(of(json!({ "mds": { "store": "data" } })), None);
+    assert_eq!(of(json!({ "tar": { "store": "data", "index": "index" } })), None);
+    assert_eq!(of(json!({ "range": { "count": 1 } })), None);
+}
+
+#[test]
 fn results_that_wait_for_the_order_hold_slots_but_not_behind_a_full_queue() {
     let ordered = json!({ "sleep": { "mean_ms": 20, "name": "decode", "concurrency": 4, "order": "input" } });
     let shape = pipeline(json!([ordered, sleep("slow", 1)]));
