@@ -17,7 +17,7 @@ use crate::access::client;
 use crate::app::App;
 use crate::body::{BodyPace, BodyPieces, SMALL_BYTES, require_content_type};
 use crate::limits::DOCUMENT_BYTES;
-use crate::openapi::{Operation, Part};
+use crate::openapi::{Input, Operation};
 use crate::problem::{ApiError, ApiResult, ProblemKind};
 
 /// Parameters in the path of a request.
@@ -73,7 +73,7 @@ impl<T> Deref for InPath<T> {
     }
 }
 
-impl<T: JsonSchema> Part for InPath<T> {
+impl<T: JsonSchema> Input for InPath<T> {
     fn describe(operation: &mut Operation<'_>) {
         operation.parameters::<T>("path");
     }
@@ -89,7 +89,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for InQuery<T> {
     }
 }
 
-impl<T: JsonSchema> Part for InQuery<T> {
+impl<T: JsonSchema> Input for InQuery<T> {
     fn describe(operation: &mut Operation<'_>) {
         operation.parameters::<T>("query");
     }
@@ -128,7 +128,7 @@ fn read<T: JsonBody>(bytes: Bytes, most: JsonBounds) -> ApiResult<T> {
     document.and_then(T::read).map_err(|faults| ApiError::invalid_document(&faults))
 }
 
-impl<T: JsonSchema> Part for Sent<T> {
+impl<T: JsonSchema> Input for Sent<T> {
     fn describe(operation: &mut Operation<'_>) {
         operation.json_body::<T>();
     }
@@ -143,7 +143,7 @@ impl FromRequest<App> for SentPipeline {
     }
 }
 
-impl Part for SentPipeline {
+impl Input for SentPipeline {
     fn describe(operation: &mut Operation<'_>) {
         let description = "A pipeline document; its schema is at `/api/v1/schema/pipeline`.";
         operation.body("application/json", json!({ "type": "object", "description": description }));
@@ -162,7 +162,7 @@ impl FromRequest<App> for SentModule {
     }
 }
 
-impl Part for SentModule {
+impl Input for SentModule {
     fn describe(operation: &mut Operation<'_>) {
         operation.body("application/wasm", json!({ "type": "string", "format": "binary" }));
     }

@@ -40,8 +40,13 @@ pub(crate) struct Operation<'a> {
     schemas: &'a mut SchemaGenerator,
 }
 
-/// Part of a request that a handler takes as an argument, or response that it returns.
-pub(crate) trait Part {
+/// Part of a request that a handler takes as an argument.
+pub(crate) trait Input {
+    fn describe(_: &mut Operation<'_>) {}
+}
+
+/// Response of a handler. `Json` is no [`Input`]: bodies arrive through `Sent`, which limits them.
+pub(crate) trait Output {
     fn describe(_: &mut Operation<'_>) {}
 }
 
@@ -216,33 +221,33 @@ impl Operation<'_> {
     }
 }
 
-impl Part for App {}
-impl Part for Extension<Caller> {}
-impl Part for ConnectInfo<IpAddr> {}
-impl Part for HeaderMap {}
+impl Input for App {}
+impl Input for Extension<Caller> {}
+impl Input for ConnectInfo<IpAddr> {}
+impl Input for HeaderMap {}
 
 /// A plain `Response` has no type for a schema; the route adds a description of the response.
-impl Part for Response {}
+impl Output for Response {}
 
-impl<T: JsonSchema> Part for Json<T> {
+impl<T: JsonSchema> Output for Json<T> {
     fn describe(operation: &mut Operation<'_>) {
         operation.answer::<T>(200);
     }
 }
 
-impl Part for NoContent {
+impl Output for NoContent {
     fn describe(operation: &mut Operation<'_>) {
         operation.response(204, "no content".into(), Value::Null);
     }
 }
 
-impl<H, T: Part> Part for (H, T) {
+impl<H, T: Output> Output for (H, T) {
     fn describe(operation: &mut Operation<'_>) {
         T::describe(operation);
     }
 }
 
-impl<T: Part> Part for ApiResult<T> {
+impl<T: Output> Output for ApiResult<T> {
     fn describe(operation: &mut Operation<'_>) {
         T::describe(operation);
     }
@@ -250,10 +255,10 @@ impl<T: Part> Part for ApiResult<T> {
 
 macro_rules! described {
     ($($argument:ident)*) => {
-        impl<F, R, $($argument: Part),*> Described<($($argument,)*)> for F
+        impl<F, R, $($argument: Input),*> Described<($($argument,)*)> for F
         where
             F: Fn($($argument),*) -> R,
-            R: Future<Output: Part>,
+            R: Future<Output: Output>,
         {
             fn describe(operation: &mut Operation<'_>) {
                 $($argument::describe(operation);)*

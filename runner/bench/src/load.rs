@@ -44,7 +44,7 @@ pub(crate) enum BenchError {
     /// Stopped by the user, or by the consumer of a load.
     #[error("the benchmark was stopped")]
     Stopped,
-    /// Failed for this reason, which the report states.
+    /// Reason of the failure, as the report states it.
     #[error("{0}")]
     Failed(String),
 }

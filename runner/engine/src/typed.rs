@@ -393,7 +393,7 @@ impl FieldRules {
     }
 }
 
-/// Samples whose fields are known.
+/// Describes the samples whose fields are known, for messages.
 fn known_samples(learnt_from: Option<u64>) -> String {
     learnt_from.map_or("the data set".to_owned(), |samples| format!("the first {samples} samples"))
 }

@@ -60,16 +60,16 @@ struct File {
 /// Index that is read, the decoder of its files, and the fields of its samples, if they are known from it.
 pub(crate) type Decoded = (SampleIndex, Box<dyn Decode>, Option<DataFields>);
 
-/// Samples of the shards that the index with the key `made` describes, in any order. Without a key, an index is made of the headers in
-/// `shards`, and kept in memory. The index may take `most_bytes` of memory, and so may a file.
+/// Samples of the shards that the index `key` describes, in any order. Without a key, an index is made of the headers in `shards`, and kept
+/// in memory. The index may take `most_bytes` of memory, and so may a file.
 pub(crate) fn indexed_samples(
     access: Access,
-    made: Option<&ObjectKey>,
+    key: Option<&ObjectKey>,
     shards: Shards,
     kind: IndexKind,
     decode: impl FnOnce(SampleIndex) -> Result<Decoded, SourceFault> + Send + 'static,
 ) -> Open {
-    let made: Option<Arc<str>> = made.map(|key| Arc::from(key.as_str()));
+    let made: Option<Arc<str>> = key.map(|key| Arc::from(key.as_str()));
     async move {
         let index = match &made {
             Some(key) => read(key, &access, kind).await?,

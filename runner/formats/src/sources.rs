@@ -16,8 +16,8 @@ use penstock_types::traversal::TraversalSettings;
 use crate::access::Access;
 use crate::in_order::ShardStream;
 
-/// A source whose samples are not in files of a format.
-pub enum Other<'a> {
+/// Source whose samples are not in files of a format.
+pub enum OtherSource<'a> {
     List(&'a ListSource),
     Index(&'a IndexSource),
     /// Lines, or rows of tables, in objects that their rules name.
@@ -26,18 +26,18 @@ pub enum Other<'a> {
     Mix(&'a MixSource),
 }
 
-/// Opens the samples of a source, to be read by their numbers; returns a source that is none of files.
-pub fn open<'a>(source: &'a Source, access: impl FnOnce() -> Access) -> Result<Open, Other<'a>> {
+/// Opens the samples of a source in files, to be read by their numbers. `Err` is any other source, for the caller to open.
+pub fn open<'a>(source: &'a Source, access: impl FnOnce() -> Access) -> Result<Open, OtherSource<'a>> {
     Ok(match source {
         Source::Tar(source) => tar::open(source, access()),
         Source::Parquet(source) => parquet::open(source, access()),
         Source::Tfrecord(source) => tfrecord::open(source, access()),
         Source::Mds(source) => mds::open(source, access()),
-        Source::List(list) => return Err(Other::List(list)),
-        Source::Index(index) => return Err(Other::Index(index)),
-        Source::Records(_) | Source::Csv(_) | Source::Tsv(_) => return Err(Other::Records),
-        Source::Range(range) => return Err(Other::Range(range)),
-        Source::Mix(mix) => return Err(Other::Mix(mix)),
+        Source::List(list) => return Err(OtherSource::List(list)),
+        Source::Index(index) => return Err(OtherSource::Index(index)),
+        Source::Records(_) | Source::Csv(_) | Source::Tsv(_) => return Err(OtherSource::Records),
+        Source::Range(range) => return Err(OtherSource::Range(range)),
+        Source::Mix(mix) => return Err(OtherSource::Mix(mix)),
     })
 }
 

@@ -87,7 +87,7 @@ impl<'a> DeadLetter<'a> {
 }
 
 impl ReadLetter {
-    /// Restores the sample as it came into the stage. The error is what is wrong with the dead letter, as its predicate.
+    /// Restores the sample as it came into the stage. The error is the predicate of a sentence about the dead letter.
     pub(crate) fn into_sample(self) -> Result<Sample, String> {
         let origin = Origin { epoch: self.epoch, index: self.index, path: self.path, ..Origin::default() };
         let mut sample = Sample::new(self.key, origin);

@@ -92,7 +92,7 @@ impl Runner {
     ) -> Result<Prepared, Vec<SpecFault>> {
         let spec = &letters.spec;
         let makers = makers(spec, stage);
-        let alone = alone(spec, &makers, stage, has_output);
+        let alone = replay_spec(spec, &makers, stage, has_output);
         let outlets = Outlets { keeps_letters: has_output, streams: false, ..Outlets::ALL };
         let ids: Vec<StageId> = makers
             .iter()
@@ -130,11 +130,11 @@ impl Prepared {
 }
 
 /// Document of a run of the stage of these dead letters behind the stages at `makers`, over as many samples as there are dead letters.
-fn alone(spec: &Spec, makers: &[usize], letters: &StageLetters, has_output: bool) -> Spec {
+fn replay_spec(spec: &Spec, makers: &[usize], letters: &StageLetters, has_output: bool) -> Spec {
     let store = spec.source.store();
-    let makers = makers.iter().map(|place| spec.stages[*place].alone(OnError::Skip, store));
+    let makers = makers.iter().map(|place| spec.stages[*place].for_replay(OnError::Skip, store));
     let on_error = if has_output { OnError::DeadLetter } else { OnError::Skip };
-    let replayed = spec.stage(&letters.id).map(|stage| stage.alone(on_error, store));
+    let replayed = spec.stage(&letters.id).map(|stage| stage.for_replay(on_error, store));
     let (count, epochs) = (letters.count, Some(NonZeroU32::MIN));
     Spec {
         source: Source::Range(RangeSource { count, epochs, shuffle: false, shard: None, limit: None }),

@@ -1,4 +1,4 @@
-//! Sources of prepared pipelines: the only place that maps a kind of source to its implementation.
+//! Sources of prepared pipelines: maps each kind of source to its implementation, those in files of a format by `penstock_formats::sources`.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use penstock_engine::numbered::{NumberedSource, Open, selected_otherwise};
 use penstock_engine::ports::{Produced, Source, SourceFault};
 use penstock_engine::range::{RangeSamples, RangeSource};
 use penstock_engine::typed::{Cures, Typing};
-use penstock_formats::sources::{self as files, Other};
+use penstock_formats::sources::{self as files, OtherSource};
 use penstock_formats::{
     Access, Classes, Damage, LabelTable, Labelling, RECORD_CURES, RecordFormat, RecordSource, SAMPLE_KEY,
     Shards, SharedClasses, field_type, labelled_samples, record_samples,
@@ -114,8 +114,8 @@ impl Prepared {
             Err(other) => other,
         };
         match other {
-            Other::List(list) => self.list(list, name, &Classes::Found, most_bytes),
-            Other::Index(index) => {
+            OtherSource::List(list) => self.list(list, name, &Classes::Found, most_bytes),
+            OtherSource::Index(index) => {
                 let (store, index) = match &index.index {
                     Some(key) => (self.store(index.store.as_str()), Arc::from(key.as_str())),
                     None => {
@@ -124,12 +124,14 @@ impl Prepared {
                 };
                 index_samples(store, index, most_bytes)
             }
-            Other::Records => {
+            OtherSource::Records => {
                 let (objects, format) = self.recorded(source, name);
                 record_samples(self.store_of(source), objects, format, most_bytes)
             }
-            Other::Range(range) => std::future::ready(Ok(Arc::new(RangeSamples(range.count)) as _)).boxed(),
-            Other::Mix(mix) => self.mix(mix, most_bytes),
+            OtherSource::Range(range) => {
+                std::future::ready(Ok(Arc::new(RangeSamples(range.count)) as _)).boxed()
+            }
+            OtherSource::Mix(mix) => self.mix(mix, most_bytes),
         }
     }
 
@@ -304,7 +306,7 @@ impl Prepared {
             spec::Source::Csv(_) | spec::Source::Tsv(_) => by(unnamed),
             spec::Source::List(list) if list.labels.is_some() => by(unnamed),
             spec::Source::Mix(_) => by(Cures::of("give the field one type in all sources")),
-            files => files::typing(files),
+            other => files::typing(other),
         };
         Typing {
             missing: source.rules().settings().missing.cloned().unwrap_or_default(),

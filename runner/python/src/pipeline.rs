@@ -333,7 +333,7 @@ pub(crate) fn merge_states(states: Vec<String>) -> PyResult<String> {
 fn unknown_output(stage: &StagePlan) -> Option<String> {
     let rules = stage.kind.rules();
     let StageKind::Wasm(WasmPlan { fan_out, mode, .. }) = &stage.kind else {
-        // The items behind a stage that only moves samples are counted, or known to be uncounted.
+        // The plan counts the items behind a stage that only moves samples.
         let is_unknown = rules.work() != Work::Moving && !rules.keeps_count();
         return is_unknown.then(|| {
             format!(

@@ -28,6 +28,7 @@ use crate::workshop::Workshop;
 const LOOK: Duration = Duration::from_secs(1);
 /// Interval at which old rows are removed; the first removal is at the start.
 const SWEEP_EVERY: Duration = Duration::from_secs(3600);
+/// Interval at which the size of the data directory is measured.
 const MEASURE_EVERY: Duration = Duration::from_secs(60);
 const FEED_AFTER_END: Duration = Duration::from_secs(60);
 /// Time that runs have to end at a shutdown.

@@ -45,10 +45,13 @@ const MESSAGES: usize = 1024;
 const TURN: Duration = Duration::from_secs(10);
 /// Number of permits for large answers; one client gets two.
 const LARGE_ANSWERS: u64 = 3;
-/// Numbers of permits for checks of documents, for trials, for surveys of dead letters, and for inspections and compilations of modules.
+/// Number of permits for checks of documents.
 const CHECKS: u64 = 2;
+/// Number of permits for trials of modules.
 const TRIALS: u64 = 2;
+/// Number of permits for surveys of dead letters.
 const SURVEYS: u64 = 2;
+/// Number of permits for inspections and compilations of modules.
 const COMPILATIONS: u64 = 2;
 /// Maximum number of instances of one trial at a time: the one in use, and the one for comparison.
 const TRIAL_INSTANCES: u32 = 2;
@@ -81,9 +84,11 @@ struct RunsCaller {
 #[derive(Debug)]
 pub(crate) struct Registry {
     pub(crate) epoch: String,
-    /// Thread that owns all runs, the channel to it, and the view that it publishes.
+    /// Thread that owns all runs, until it is joined.
     owner: Mutex<Option<JoinHandle<()>>>,
+    /// Channel to the owner thread.
     pub(crate) messages: SyncSender<Message>,
+    /// State that the owner thread publishes.
     pub(crate) view: watch::Receiver<Arc<View>>,
     pub(crate) workshop: Arc<Workshop>,
     pub(crate) feed: Feed,

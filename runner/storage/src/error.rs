@@ -104,7 +104,10 @@ impl From<StoreError> for SourceFault {
             StoreError::Denied { source, .. }
             | StoreError::Credentials { source, .. }
             | StoreError::Io { source, .. } => Some(source),
-            _ => None,
+            StoreError::NotFound { .. }
+            | StoreError::Refused { .. }
+            | StoreError::TooLarge { .. }
+            | StoreError::OutOfRange { .. } => None,
         };
         Self { is_damage, ..Self::new(message, cause) }
     }

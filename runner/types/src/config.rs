@@ -96,7 +96,7 @@ pub enum BenchStoreKind {
     Memory,
 }
 
-/// Place of the objects of a benchmark, without the service that holds them.
+/// Class of storage of a benchmark's objects; all services on other machines are one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
     /// Memory of this process.

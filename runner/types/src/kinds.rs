@@ -146,9 +146,9 @@ impl Stage {
     /// The stage in a run over its dead letters, in which no number of failures is too high. `store` is that of the source, which the dead
     /// letters replace.
     #[must_use]
-    pub fn alone(&self, on_error: OnError, store: Option<&Name>) -> Self {
+    pub fn for_replay(&self, on_error: OnError, store: Option<&Name>) -> Self {
         let mut stage = self.clone();
-        stage.written_mut().alone(on_error, store);
+        stage.written_mut().prepare_for_replay(on_error, store);
         stage
     }
 

@@ -82,6 +82,7 @@ fn check_meanings(shards: &[Shard]) -> Result<(), String> {
 struct MdsSamples {
     index: MdsIndex,
     open: OpenShards,
+    /// Digest of the versions of the shards.
     digest: Hash,
     fields: DataFields,
     damage: Damage,

@@ -2,7 +2,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
-/// Maximum length of a dead letter, in bytes: it is held in memory while it is decoded.
+/// Maximum length of a dead letter, in bytes: it is held in memory while it is decoded, in a buffer of at most twice this capacity.
 pub const MAX_LETTER_BYTES: usize = 256 << 20;
 
 /// Number of bytes that are read for one line: a dead letter, and the line break or a byte too many.

@@ -105,7 +105,7 @@ impl Letters {
     }
 }
 
-/// Counts the dead letter on a line for its stage. The error is what is wrong with the line, as its predicate.
+/// Counts the dead letter on a line for its stage. The error is the predicate of a sentence about the line.
 fn count(
     spec: &Spec,
     line: &LetterLine<'_>,

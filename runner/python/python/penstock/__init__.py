@@ -27,8 +27,8 @@ from penstock._penstock import (
     StreamError,
     __version__,
 )
-# `Document`, and functions that start one with a source. `__all__` omits these, so that `import *` does not replace Python's `list` and
-# `range`.
+# `Document`, and the functions that start one with a source. `__all__` omits the functions, so that `import *` does not replace
+# Python's `list` and `range`.
 from penstock._parts import *
 from penstock._pipeline import Field, Pipeline, merge_states
 from penstock._verdict import Advice, Change, Verdict, metrics

@@ -79,6 +79,7 @@ struct Division {
     /// Start of the next part; `None` if all parts were started.
     start: Option<String>,
     prefix: String,
+    /// Last key of the division.
     end: Option<String>,
 }
 

@@ -34,6 +34,7 @@ pub(crate) struct Listing {
     last: String,
     /// Place where the listing has ended at `end`.
     stop: Option<Stop>,
+    /// Last key that is listed.
     pub(crate) end: Option<String>,
     /// Set if keys that are not in the order of their bytes are a failure.
     is_sorted: bool,

@@ -11,7 +11,7 @@ use crate::store::IfThere;
 /// A connection to a bucket, container or host of a service, with its credentials.
 ///
 /// Each method makes one request and classifies its failure; it neither repeats the request nor limits its time, which the layers around
-/// it do. They see no connections: the service limits the time to open one (`Timeouts::connect`), and records in `observe` those that it
+/// it do. The layers see no connections: the service limits the time to open one (`Timeouts::connect`), and records in `observe` those that it
 /// opens for a read. Keys and prefixes are those of the service: they include the prefix of the store. Dropping a future cancels the
 /// request.
 pub(crate) trait Service: Send + Sync + Sized + 'static {
@@ -86,6 +86,7 @@ pub(crate) struct Page {
     pub(crate) folders: Vec<Listed>,
     /// Set if further pages follow.
     pub(crate) is_truncated: bool,
+    /// Token of the next page.
     pub(crate) next: Option<String>,
 }
 

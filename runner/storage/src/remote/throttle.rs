@@ -29,6 +29,7 @@ struct Available {
     per_second: f64,
     /// Negative if repetitions are reserved that begin later.
     count: f64,
+    /// Time of the last reservation.
     at: Option<Instant>,
 }
 

@@ -179,6 +179,7 @@ impl SharedCredentials {
         }
     }
 
+    /// Number of different credentials found so far.
     pub(crate) fn generation(&self) -> u64 {
         locked(&self.state).generation
     }

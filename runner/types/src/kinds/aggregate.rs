@@ -49,7 +49,7 @@ impl Written for Aggregate {
         Fails::Nothing
     }
 
-    fn alone(&mut self, _on_error: OnError, _store: Option<&Name>) {
+    fn prepare_for_replay(&mut self, _on_error: OnError, _store: Option<&Name>) {
         // The last dead letters are replayed even if they do not fill a batch.
         self.drop_last = false;
     }

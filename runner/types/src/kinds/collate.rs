@@ -57,7 +57,7 @@ impl Written for Collate {
         Fails::OfABatch
     }
 
-    fn alone(&mut self, on_error: OnError, _store: Option<&Name>) {
+    fn prepare_for_replay(&mut self, on_error: OnError, _store: Option<&Name>) {
         self.fail_by(on_error);
         // The dead letters are not in the batches of the run, so that samples may meet that differ. Nothing is delivered.
         self.mismatch = Mismatch::Skip;

@@ -32,8 +32,8 @@ impl Written for Disaggregate {
         Fails::Nothing
     }
 
-    /// No sample fails in it.
-    fn alone(&mut self, _on_error: OnError, _store: Option<&Name>) {}
+    // No sample fails in it.
+    fn prepare_for_replay(&mut self, _on_error: OnError, _store: Option<&Name>) {}
 
     fn batching(&self) -> Batching {
         Batching::Ends

@@ -54,8 +54,9 @@ impl Written for Fetch {
         self.store.iter().collect()
     }
 
-    fn alone(&mut self, on_error: OnError, store: Option<&Name>) {
+    fn prepare_for_replay(&mut self, on_error: OnError, store: Option<&Name>) {
         self.fail_by(on_error);
+        // Without `store`, it reads from that of the source, which is replaced.
         self.store = self.store.take().or_else(|| store.cloned());
     }
 

@@ -139,10 +139,10 @@ impl Written for Route {
         if self.otherwise.is_some() { Fails::Nothing } else { Fails::OfARoute }
     }
 
-    /// Samples without a path are not replayed.
-    fn alone(&mut self, _on_error: OnError, _store: Option<&Name>) {}
+    // Samples without a path are not replayed.
+    fn prepare_for_replay(&mut self, _on_error: OnError, _store: Option<&Name>) {}
 
-    /// A route takes single samples.
+    // A route takes single samples.
     fn batching(&self) -> Batching {
         Batching::Ends
     }

@@ -137,7 +137,7 @@ pub(crate) trait Written {
 
     /// Changes the settings to those of a run over the stage's dead letters, in which no number of failures is too high. `store` is that of
     /// the source, which the dead letters replace.
-    fn alone(&mut self, on_error: OnError, store: Option<&Name>);
+    fn prepare_for_replay(&mut self, on_error: OnError, store: Option<&Name>);
 
     /// Effect on the batches in which later samples stand.
     fn batching(&self) -> Batching {
@@ -220,9 +220,9 @@ pub enum Fails {
 /// Upper bounds for the memory of a stage, in MiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Of one instance of its op, if there is one on each worker thread; the setting `memory_mib`.
+    /// Memory of one instance of the op, if each worker thread has one; the setting `memory_mib`.
     pub instance: Option<u64>,
-    /// Of a task beside its items.
+    /// Memory of a task beside its items.
     pub task: u64,
 }
 

@@ -84,7 +84,7 @@ impl Written for Sleep {
         self.all_settings()
     }
 
-    fn alone(&mut self, on_error: OnError, _store: Option<&Name>) {
+    fn prepare_for_replay(&mut self, on_error: OnError, _store: Option<&Name>) {
         self.fail_by(on_error);
     }
 

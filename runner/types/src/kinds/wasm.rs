@@ -108,7 +108,7 @@ impl Written for Wasm {
         self.all_settings()
     }
 
-    fn alone(&mut self, on_error: OnError, _store: Option<&Name>) {
+    fn prepare_for_replay(&mut self, on_error: OnError, _store: Option<&Name>) {
         self.fail_by(on_error);
     }
 

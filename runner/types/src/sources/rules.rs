@@ -43,7 +43,7 @@ pub trait SourceRules: Shared {
         None
     }
 
-    /// Number of its samples; `None` if only reading the source reveals it.
+    /// Number of its samples; `None` if only reading the source reveals it. Predictions take a source with a count for one that needs no time.
     fn count(&self) -> Option<u64> {
         None
     }

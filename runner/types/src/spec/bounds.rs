@@ -173,7 +173,7 @@ bounded! {
 }
 
 impl Millis {
-    /// Returns the duration.
+    /// Same time with a precision of nanoseconds.
     pub fn duration(self) -> Duration {
         Duration::from_secs_f64(self.get() / 1e3)
     }

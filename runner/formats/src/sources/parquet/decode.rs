@@ -529,6 +529,7 @@ const NULL_ELEMENT: &str = "a null in a list, which cannot become a tensor (`\"m
 
 const NULL_PART: &str = "a null in a list, in which it would be an empty text or blob";
 
+/// Length of a list that is null.
 const NULL: u32 = u32::MAX;
 
 impl Shape<'_> {

@@ -137,7 +137,7 @@ impl Members {
         Ok(None)
     }
 
-    /// Notes the end of an archive without the block of zeros: some writers leave it out, and others were cut between two files.
+    /// Notes the end of an archive without the block of zeros: some writers omit it, and an archive that was cut between two files lacks it.
     fn end_without_mark(&mut self, start: u64, end: u64, extension: &Extension) -> Result<(), SourceFault> {
         if start == 0 {
             return Err(self.fault(0, "is empty: was it written in full?"));
@@ -358,7 +358,7 @@ impl Extension {
     }
 }
 
-/// Reason to count something of this kind that is no file.
+/// Reason by which an entry of this kind counts as left out; `None` if it does not count.
 fn left_out(kind: u8) -> Option<LeftOutReason> {
     match kind {
         b'1' | b'2' => Some(LeftOutReason::Link),
