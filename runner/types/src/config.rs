@@ -246,7 +246,7 @@ fn quoted(text: fn(StoreKind) -> Option<&'static str>) -> String {
 }
 
 impl BenchStoreKind {
-    /// Place of the objects.
+    /// Class of storage that holds the objects.
     pub fn medium(self) -> Medium {
         match self {
             Self::Memory => Medium::Memory,
