@@ -12,6 +12,7 @@ mod events;
 mod life;
 mod quota;
 mod resume;
+mod settings;
 mod stores;
 mod tags;
 mod tokens;

@@ -9,7 +9,7 @@ mod session;
 mod tokens;
 mod wrong;
 
-pub(crate) use self::audit::Guarded;
+pub(crate) use self::audit::{Guarded, Recorded};
 pub use self::caller::Role;
 pub(crate) use self::caller::{Caller, client};
 pub(crate) use self::guard::{CODE_LIFETIME, RequestGuard, bearer, guard_request};

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{OsStringValueParser, StyledStr, TypedValueParser};
+use clap::builder::{OsStringValueParser, PossibleValuesParser, StyledStr, TypedValueParser};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
 use penstock_pipeline::predict::MOST_CORES;
@@ -16,7 +16,7 @@ use penstock_types::spec::{DeadlineMs, MemoryMib, OutputMib};
 pub(crate) use self::bench::{BenchCommand, BenchCompareArgs, BenchStorageArgs};
 pub(crate) use self::server::{
     DataArgs, ModulesArgs, PullArgs, PushArgs, RegistryArgs, ResumeArgs, RunsArgs, ServeArgs, ServerArgs,
-    StopArgs, SubmitArgs, TokenAddArgs, TokenCommand, TokenRemoveArgs,
+    SetArgs, StopArgs, SubmitArgs, TokenAddArgs, TokenCommand, TokenRemoveArgs,
 };
 use crate::{BAD_INPUT, COMPLETED};
 
@@ -78,6 +78,17 @@ pub(crate) enum Command {
         Stores and modules are given as for `penstock run`.\n\
         Exit codes: 0 predicted, 2 bad input, or the time of a stage is not known.")]
     Predict(PredictArgs),
+    /// Find the concurrency and queues with which a pipeline is fastest, and write the document with them.
+    ///
+    /// The run begins with a concurrency and queues of 1, and changes one setting at a time: a prediction proposes, the measured rate decides.
+    /// The number of threads stays as given.
+    #[command(
+        after_help = "Examples:\n  penstock tune photos.json --store photos=./photos -o tuned.json\n  \
+        penstock tune photos.json --store photos=./photos --for 2m --threads 8 -o -\n\n\
+        Stores and modules are given as for `penstock run`.\n\
+        Exit codes: 0 tuned, also if no change helps, 1 the run failed, 2 bad input, 130 stopped by Ctrl-C."
+    )]
+    Tune(TuneArgs),
     /// Measure the gain that faster loading could bring: the pipeline as it is, the loader alone, and the consumer alone.
     #[command(after_help = "Example:\n  penstock headspace photos.json --store photos=./photos\n\n\
         Stores and modules are given as for `penstock run`.\n\
@@ -166,6 +177,13 @@ pub(crate) enum Command {
     /// Stop a run of a server.
     #[command(after_help = "Example:\n  penstock stop 0199c3c1-7a55-7e00-b07f-6b9a7d1f2f10")]
     Stop(StopArgs),
+    /// Change settings of a run of a server while it goes on.
+    #[command(
+        after_help = "Example:\n  penstock set 0199c3c1-7a55-7e00-b07f-6b9a7d1f2f10 /stages/2/wasm/concurrency=8 /sink/queue=16\n\n\
+        Concurrency, queues, and threads up to the number of the submit can change. A resumed run begins with the settings that held.\n\
+        Exit codes: 0 changed, 1 failed, 2 refused."
+    )]
+    Set(SetArgs),
     /// Continue a run of a server that has ended early, as a new run.
     #[command(after_help = "Example:\n  penstock resume 0199c3c1-7a55-7e00-b07f-6b9a7d1f2f10\n\n\
         Exit codes: 0 submitted, 1 failed, 2 refused.")]
@@ -209,6 +227,10 @@ pub(crate) struct RunArgs {
     /// Stop after this time, e.g. `10s` or `2m`; the run ends as completed.
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) time: Option<Duration>,
+    /// Change concurrency and queues while the run is measured, as long as that raises the rate (`apply`), or only suggest it (`suggest`)
+    /// [default: `tune` of the document, or `off`].
+    #[arg(long, value_name = "MODE", value_parser = PossibleValuesParser::new(["off", "suggest", "apply"]))]
+    pub(crate) tune: Option<String>,
     /// Print only the snapshot, as JSON, on standard output.
     #[arg(long)]
     pub(crate) json: bool,
@@ -294,6 +316,27 @@ pub(crate) struct PredictArgs {
     /// Print the prediction as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TuneArgs {
+    #[command(flatten)]
+    pub(crate) pipeline: PipelineArgs,
+    /// Duration of the run; it ends earlier if the data does.
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60s")]
+    pub(crate) time: Duration,
+    /// Write the document with the settings that were found to this file, or to standard output if it is `-`.
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Begin with the settings of the document instead of 1.
+    #[arg(long)]
+    pub(crate) from_document: bool,
+    /// Print the report as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show no progress.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -16,3 +16,4 @@ pub(crate) mod serve;
 pub(crate) mod submit;
 pub(crate) mod test_stage;
 pub(crate) mod token;
+pub(crate) mod tune;

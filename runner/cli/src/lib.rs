@@ -27,7 +27,7 @@ use tracing_subscriber::EnvFilter;
 use crate::args::{Args, BenchCommand, Command, IndexCommand, ModuleCommand, TokenCommand};
 use crate::commands::{
     bench, check, compare, compile_module, headspace, index, list, module, new, predict, pull, push, replay,
-    run, serve, submit, test_stage, token,
+    run, serve, submit, test_stage, token, tune,
 };
 use crate::input::{BadInput, with_runtime};
 use crate::text::{say_json, warn};
@@ -68,6 +68,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, compiler: Option<Comp
         Command::Bench(BenchCommand::Schema) => done(say_json(&penstock_bench::schema())),
         Command::Check(args) => done(with_runtime(|runtime| check::check(runtime, args))),
         Command::Compare(args) => done(compare::compare(args)),
+        Command::Tune(args) => with_runtime(|runtime| tune::tune(runtime, args)),
         Command::Headspace(args) => with_runtime(|runtime| headspace::headspace(runtime, args)),
         Command::Predict(args) => done(with_runtime(|runtime| predict::predict(runtime, args))),
         Command::Replay(args) => with_runtime(|runtime| replay::replay(runtime, args)),
@@ -93,6 +94,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, compiler: Option<Comp
         Command::Submit(args) => submit::submit(args),
         Command::Runs(args) => done(list::runs(args)),
         Command::Stop(args) => done(submit::stop(args)),
+        Command::Set(args) => done(submit::set(args)),
         Command::Resume(args) => done(submit::resume(args)),
         Command::Modules(args) => done(list::modules(args)),
     };

@@ -11,6 +11,7 @@ use penstock_types::left_out::LeftOut;
 use penstock_types::run::{FailureGroup, LabelsRecord, QueueRecord, RunSnapshot, RunState, StageRecord};
 use penstock_types::stats::SlotShares;
 use penstock_types::text::shown;
+use penstock_types::tune::{ChangeOutcome, SettingChange};
 use penstock_types::verdict::{VerdictKind, VerdictSpan};
 
 use crate::text::{bracketed, count, dash, duration, paragraphs, percent, rate, warn};
@@ -28,6 +29,7 @@ pub(crate) fn report(snapshot: &RunSnapshot) -> String {
     paragraphs([
         snapshot.verdict.as_ref().map_or_else(String::new, ToString::to_string),
         moves(&snapshot.verdicts),
+        changes(&snapshot.changes),
         headline(snapshot),
         stages(&snapshot.stages),
         queues(&snapshot.queues),
@@ -41,6 +43,27 @@ pub(crate) fn report(snapshot: &RunSnapshot) -> String {
         counters(snapshot),
         lines(snapshot),
     ])
+}
+
+/// Changes of settings, and the flags with which another run begins with those that were kept or would help.
+pub(crate) fn changes(changes: &[SettingChange]) -> String {
+    let lines = changes.iter().map(|change| format!("  {:.1} s  {change}", change.at_s));
+    let mut flags: BTreeMap<String, u32> = BTreeMap::new();
+    for change in changes.iter().filter(|change| change.holds() || change.outcome == ChangeOutcome::Suggested)
+    {
+        flags.insert(change.pointer.to_string(), change.to);
+    }
+    let flags = flags.iter().map(|(pointer, value)| format!(" --set {pointer}={value}"));
+    let flags: String = flags.collect();
+    match changes.is_empty() {
+        true => String::new(),
+        false => {
+            let lines: Vec<String> = lines.collect();
+            let keep =
+                if flags.is_empty() { String::new() } else { format!("\nTo begin with these:{flags}") };
+            format!("Settings:\n{}{keep}", lines.join("\n"))
+        }
+    }
 }
 
 /// Losses that a run without a report states, too: failed samples and warnings.

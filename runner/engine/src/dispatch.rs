@@ -290,7 +290,6 @@ impl Dispatcher {
     }
 
     /// Changes a setting of the run. Worker threads above a lowered number of workers sleep.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no command changes the settings of a run yet"))]
     pub(crate) fn resize(self: &Arc<Self>, change: Resize<'_>) -> Result<(), ResizeFault> {
         let mut outcome = Ok(());
         self.event(|schedule, now| outcome = schedule.resize(change, now));

@@ -17,19 +17,21 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use penstock_types::policy::{Concurrency, OnError, Order};
-use penstock_types::run::{FailureClass, Window};
+use penstock_types::run::{FailureClass, RunState, Window};
 use penstock_types::stats::Tick;
 
 use self::cores::Cores;
 pub use self::times::{OpTimes, RecordedTimes, StepTimes};
 use crate::chunk::Chunk;
+use crate::dispatch::RunReading;
 use crate::graph::Chain;
 use crate::item::{Item, Sample};
 use crate::parts::SourceParts;
-use crate::ports::{Fault, Items, Output, Produced, Source};
+use crate::ports::{Fault, Items, Output, Produced, Source, Sums};
 use crate::record::Recorder;
 use crate::schedule::{
-    ChainShape, OpCall, OpTime, PipeRule, RunReader, RunSums, RunsOn, Schedule, SinkDelivery, Task,
+    ChainShape, OpCall, OpTime, PipeRule, Resize, ResizeFault, RunReader, RunSums, RunsOn, Schedule,
+    SinkDelivery, Task,
 };
 use crate::stage_work::StageWork;
 
@@ -96,6 +98,54 @@ pub struct Prediction {
 
 pub fn predict(scenario: Scenario, extent: Extent) -> Prediction {
     Simulation::new(scenario).run(extent)
+}
+
+/// A run in simulated time whose settings can be changed.
+pub struct Rehearsal {
+    simulation: Simulation,
+    before: RunSums,
+}
+
+impl Rehearsal {
+    pub fn new(scenario: Scenario) -> Self {
+        let mut simulation = Simulation::new(scenario);
+        simulation.drive();
+        Self { before: simulation.recorder.nothing(), simulation }
+    }
+
+    /// Lets `span` pass, or the time of [`MOST_EVENTS`] events, and returns the sums of that time.
+    pub fn advance(&mut self, span: Duration) -> Sums {
+        let run = &mut self.simulation;
+        let end = run.now.saturating_add(nanos(span));
+        run.most = run.seen + MOST_EVENTS as u64;
+        while run.step(end) {}
+        if run.seen < run.most && !run.schedule.is_over() {
+            run.now = end;
+        }
+        let state = if run.schedule.is_over() { RunState::Completed } else { RunState::Running };
+        let reading = RunReading { sums: run.reading(), state, expected: None };
+        let sums = run.recorder.sums(&self.before, &reading);
+        self.before = reading.sums;
+        sums
+    }
+
+    /// Changes a setting, as in a run.
+    pub fn resize(&mut self, change: Resize<'_>) -> Result<(), ResizeFault> {
+        let now = Tick::from_nanos(self.simulation.now);
+        let changed = self.simulation.schedule.resize(change, now);
+        self.simulation.drive();
+        changed
+    }
+
+    /// Changes the time that the consumer takes for an item.
+    pub fn set_consumer(&mut self, consumer: StepTimes) {
+        self.simulation.consumer = consumer;
+    }
+
+    /// Changes the number of cores that other work would use if it had them.
+    pub fn set_foreign_cores(&mut self, cores: f64) {
+        self.simulation.cores.set_foreign(self.simulation.now, cores);
+    }
 }
 
 /// One run in simulated time.
@@ -216,14 +266,7 @@ impl Simulation {
         self.most = most;
         let mut base = (self.recorder.nothing(), 0);
         self.drive();
-        while !self.schedule.is_over() && self.seen < most {
-            let Some(at) = self.next_at().filter(|at| *at <= end) else {
-                self.now = end.min(self.now.max(self.next_at().unwrap_or(self.now)));
-                break;
-            };
-            self.now = at;
-            self.take_event();
-            self.drive();
+        while self.step(end) {
             if warm_up.is_some_and(|warm_up| self.seen >= warm_up) {
                 warm_up = None;
                 base = (self.reading(), self.schedule.delivered());
@@ -238,6 +281,21 @@ impl Simulation {
         let window = self.recorder.window(&from, &to);
         let items = window.queues.last().map_or(0, |queue| queue.figures.num_items);
         Prediction { window, items, samples: self.schedule.delivered() - delivered }
+    }
+
+    /// Takes the next event, if there is one until `end`.
+    fn step(&mut self, end: u64) -> bool {
+        if self.schedule.is_over() || self.seen >= self.most {
+            return false;
+        }
+        let Some(at) = self.next_at().filter(|at| *at <= end) else {
+            self.now = end.min(self.now.max(self.next_at().unwrap_or(self.now)));
+            return false;
+        };
+        self.now = at;
+        self.take_event();
+        self.drive();
+        true
     }
 
     fn reading(&mut self) -> RunSums {

@@ -24,6 +24,7 @@ use crate::item::{Item, Origin};
 use crate::lock::locked;
 use crate::ports::{Consumer, Fault, Observer, Source};
 use crate::record::Recorder;
+pub use crate::schedule::{Resize, ResizeFault};
 use crate::schedule::{RunError, SinkDelivery};
 use crate::worker::run_worker;
 
@@ -119,6 +120,11 @@ impl RunHandle {
     /// Ends the run immediately as failed with this error. Has no effect on a run that is over.
     pub fn fail(&self, error: String) {
         self.dispatcher.event(|schedule, _| schedule.fail_unless_over(error));
+    }
+
+    /// Changes a setting of the run. Has no effect on a run that is over.
+    pub fn resize(&self, change: Resize<'_>) -> Result<(), ResizeFault> {
+        self.dispatcher.resize(change)
     }
 
     /// Waits until the run is over, but not longer than `most`. Returns true if the run is over; threads may still be ending.
@@ -373,7 +379,6 @@ mod tests {
     use crate::item::Sample;
     use crate::ports::{Output, Produced, SourceFault, StopFlag, ThreadOp, ThreadOpFactory};
     use crate::range::RangeSource;
-    use crate::schedule::Resize;
     use crate::stage_work::StageWork;
 
     /// Timeout longer than any wait in a passing test.
@@ -542,7 +547,7 @@ mod tests {
                 Resize::Concurrency(["stage-1", "stage-3"][rounds as usize / 5 % 2], concurrency),
                 Resize::Capacity("stage-1_queue", Capacity::new(number).unwrap()),
             ];
-            changes.into_iter().for_each(|change| handle.dispatcher.resize(change).unwrap());
+            changes.into_iter().for_each(|change| handle.resize(change).unwrap());
             rounds += 1;
             assert!(rounds < 500_000, "{:?}", handle.view());
         }

@@ -47,7 +47,7 @@ use self::end::{RunEnd, RunFailures};
 pub(crate) use self::failures::{FailedTask, FailureGroups};
 use self::pipe::SHORT_BATCH_NANOS;
 use self::queue::{Queue, Take};
-pub(crate) use self::resize::{Resize, ResizeFault};
+pub use self::resize::{Resize, ResizeFault};
 use self::route::Routes;
 use self::settled::Settled;
 pub(crate) use self::shape::{ChainShape, PipeRule};

@@ -29,6 +29,7 @@ mod std_modules;
 mod stores;
 pub mod trial;
 mod tried;
+pub mod tune;
 
 pub use assemble::AssembleError;
 pub use files::{DocumentChange, FilesError};

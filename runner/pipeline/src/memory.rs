@@ -1,10 +1,19 @@
 //! Upper bounds for the memory of a plan, before it runs.
 
 use penstock_types::plan::{Plan, StagePlan};
+use penstock_types::tune::Tune;
+
+/// Memory for tasks that a tuner may add to a run, in MiB.
+const TUNE_MIB: u64 = 256;
 
 /// Memory that depends on a plan's concurrency and threads, in MiB: its instances, and its tasks, such as the objects in flight.
 pub fn settings_mib(plan: &Plan, threads: u32) -> u64 {
     instances_mib(plan, threads) + tasks_mib(plan)
+}
+
+/// Memory that a run takes at most with the settings that its tuner may choose, in MiB.
+pub fn tuned_mib(plan: &Plan, threads: u32) -> u64 {
+    settings_mib(plan, threads) + if plan.tune == Tune::Apply { TUNE_MIB } else { 0 }
 }
 
 /// Memory of all instances of a plan, in MiB: each thread may have one instance of each module.

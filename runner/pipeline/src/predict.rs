@@ -25,9 +25,11 @@ use penstock_types::traversal::Traversal;
 use penstock_types::verdict::{Measured, PipelineShape, Verdict};
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::Value;
 
 pub use self::baseline::Baseline;
 use self::baseline::{NoGain, computing_share, rate};
+pub(crate) use self::recording::IntervalSums;
 use self::recording::RecordedStage;
 pub use self::recording::{Recording, RecordingError};
 pub use self::sweep::{Change, Proposal, SweepBudget, sweep};
@@ -35,6 +37,8 @@ use crate::assemble::{chain, routes, stage_node};
 
 /// Default number of events of a prediction: gives half a percent of accuracy within a fraction of a second.
 const EVENTS: usize = 150_000;
+/// Number of events in one prediction of a tuner, which makes some dozens while the run goes on.
+const TUNE_EVENTS: usize = 8_000;
 /// Length assumed for a source of unknown length: more samples than any prediction takes.
 const ENDLESS: u64 = 1 << 50;
 
@@ -194,6 +198,64 @@ pub fn predict_plan(
         no_gain: gain.and_then(Result::err).map(|reason| reason.to_string()),
         assumptions: assumptions(plan, recording, machine, foreign_cores),
     })
+}
+
+/// Times that an interval of a run has measured, from which the rate with other settings is predicted.
+#[derive(Clone, Debug)]
+pub(crate) struct Times {
+    recording: Recording,
+    machine: Machine,
+}
+
+impl Times {
+    pub(crate) fn of_interval(
+        plan: &Plan,
+        document: &Value,
+        (threads, cores): (u32, f64),
+        sums: &IntervalSums,
+        measured: Option<MachineFigures>,
+    ) -> Self {
+        let recording = Recording::of_interval(plan, document, threads, sums, measured);
+        let foreign_cores = Some(recording.others_cores());
+        Self { recording, machine: Machine { threads, cores, foreign_cores } }
+    }
+
+    /// Items per second behind the node with the number `node`; `None` if a time is not known.
+    pub(crate) fn rate(&self, plan: &Plan, node: usize) -> Option<f64> {
+        self.rate_within(plan, node, TUNE_EVENTS)
+    }
+
+    /// Same as [`Self::rate`], from a prediction with this number of events.
+    pub(crate) fn rate_within(&self, plan: &Plan, node: usize, events: usize) -> Option<f64> {
+        let predicted = predict(self.scenario(plan).ok()?, Extent::Events(events));
+        predicted.window.queues.get(node)?.figures.qps
+    }
+
+    /// The same with ops of the stage at `place` that take the time divided by `factor`.
+    pub(crate) fn faster(&self, place: usize, factor: f64) -> Self {
+        let mut faster = self.clone();
+        faster.recording.speed_up(place, factor);
+        faster
+    }
+
+    pub(crate) fn scenario(&self, plan: &Plan) -> Result<Scenario, PredictError> {
+        scenario(plan, Some(&self.recording), self.machine)
+    }
+
+    /// Highest rate at the sink that a sweep with this memory and these maxima of concurrency and queues finds, without more threads.
+    pub(crate) fn best_rate(
+        &self,
+        plan: &Plan,
+        memory_mib: u64,
+        (concurrency, queue): (u32, u32),
+    ) -> Result<f64, PredictError> {
+        let baseline = Baseline::unmeasured(self.recording.clone());
+        let budget = SweepBudget { threads: self.machine.threads, memory_mib, concurrency, queue };
+        let proposals = sweep(plan, Some(&baseline), self.machine, budget)?;
+        let end = plan.stages.len() + 1;
+        let now = || self.rate_within(plan, end, EVENTS).unwrap_or(0.0);
+        Ok(proposals.last().map_or_else(now, |best| best.rate))
+    }
 }
 
 fn scenario(plan: &Plan, recording: Option<&Recording>, machine: Machine) -> Result<Scenario, PredictError> {

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use penstock_types::plan::Plan;
-use penstock_types::resume::{MAX_TOKEN_BYTES, Progress, StartPoint, Token, TokenFault};
+use penstock_types::plan::{LiveSetting, Plan};
+use penstock_types::resume::{ChangedSetting, MAX_TOKEN_BYTES, Progress, StartPoint, Token, TokenFault};
 use penstock_types::spec::Consumer;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -64,8 +64,11 @@ impl<M> Prepared<M> {
             self.check_state(&token)?;
             token.recipe = recipe;
         }
-        let start = StartPoint::new(token, traversal.shard)?;
-        let start = if force { start.for_other_data() } else { start };
+        let changed = std::mem::take(&mut token.settings);
+        let mut start = StartPoint::new(token, traversal.shard)?;
+        if force {
+            start = start.for_other_data();
+        }
         if let Some(own) = self.plan.source.spec.rules().count() {
             start.check_count(own)?;
             if let Some(count) = start.data().count.filter(|count| *count != own) {
@@ -74,6 +77,15 @@ impl<M> Prepared<M> {
             }
         }
         self.plan.source.traversal.first_epoch = start.token.first_epoch;
+        // What the document says now goes before what an earlier run has changed.
+        for (pointer, ChangedSetting { from, to }) in changed {
+            if let Some(setting) = LiveSetting::at(&self.plan, &pointer)
+                && setting.value(&self.plan) == Some(from)
+                && setting.set(&mut self.plan, to)
+            {
+                start.token.settings.insert(pointer, ChangedSetting { from, to });
+            }
+        }
         self.start = Some(Arc::new(start));
         Ok(())
     }

@@ -1,7 +1,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use penstock_engine::clock::MonotonicClock;
 use penstock_engine::lock::locked;
 use penstock_engine::ports::{Observer, SampleFailure, Sums};
 use penstock_engine::running::{RunHandle, RunView, Running};
@@ -21,11 +23,15 @@ use crate::found::Found;
 use crate::machine::MachineReading;
 use crate::output::{OutputError, OutputFolder};
 use crate::spatial::spatial_warnings;
+use crate::tune::{LiveSettings, SetFault};
 
 /// A run in this process.
 #[derive(Debug)]
 pub struct Run {
     running: Running,
+    /// Thread of the tuner, if the run is tuned.
+    tuner: Option<JoinHandle<()>>,
+    clock: Arc<MonotonicClock>,
     pub handle: RunHandle,
     watcher: Arc<Watcher>,
     pub start: Arc<StartPoint>,
@@ -55,6 +61,8 @@ pub struct RunFacts {
     machine: MachineReading,
     /// Verdicts: updated by the thread that keeps the time of the run, read by any thread.
     verdicts: Arc<Mutex<Diagnosis>>,
+    /// Settings that can change in the run.
+    pub settings: LiveSettings,
     /// Times of ops for each stage, in the order of the pipeline.
     times: Arc<Mutex<Vec<Histogram>>>,
     pub plan: Arc<Plan>,
@@ -83,8 +91,19 @@ pub(crate) struct Watcher {
 }
 
 impl Run {
-    pub(crate) fn new(running: Running, watcher: Arc<Watcher>, start: Arc<StartPoint>) -> Self {
-        Self { handle: running.handle(), running, watcher, start }
+    pub(crate) fn new(
+        running: Running,
+        tuner: Option<JoinHandle<()>>,
+        clock: Arc<MonotonicClock>,
+        watcher: Arc<Watcher>,
+        start: Arc<StartPoint>,
+    ) -> Self {
+        Self { handle: running.handle(), running, tuner, clock, watcher, start }
+    }
+
+    /// Changes a setting of the run; see [`LiveSettings::set`].
+    pub fn set(&self, values: &BTreeMap<String, u32>, by: &str) -> Result<(), SetFault> {
+        self.facts().settings.set(&self.handle, &self.clock, values, by)
     }
 
     /// State from which another run continues, as JSON: what is handed out, left out or failed is not repeated.
@@ -112,7 +131,11 @@ impl Run {
     /// Waits until the run has ended and its output is written.
     pub fn wait(self) -> Ended {
         let Watcher { facts, output, .. } = &*self.watcher;
-        let snapshot = facts.snapshot(self.running.wait());
+        let view = self.running.wait();
+        if self.tuner.is_some_and(|tuner| tuner.join().is_err()) {
+            tracing::error!("the tuner panicked; this is a defect of Penstock");
+        }
+        let snapshot = facts.snapshot(view);
         let state = facts.state(&self.start, &self.handle, MAX_TOKEN_BYTES);
         let guests = facts.watched.guests.iter();
         let logs = guests.map(|(stage, guest)| (stage.clone(), guest.logs())).collect();
@@ -133,6 +156,7 @@ impl RunFacts {
         watched: Watched,
         shape: PipelineShape,
     ) -> Self {
+        let verdicts = Arc::new(Mutex::new(Diagnosis::of(shape.clone())));
         Self {
             id: id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string().into()),
             started_at: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
@@ -140,7 +164,8 @@ impl RunFacts {
             resumed,
             watched,
             machine: MachineReading::now(),
-            verdicts: Arc::new(Mutex::new(Diagnosis::of(shape))),
+            settings: LiveSettings::new(plan, threads, shape, verdicts.clone()),
+            verdicts,
             times: Arc::new(Mutex::new(vec![Histogram::default(); plan.stages.len()])),
             plan: Arc::new(plan.clone()),
         }
@@ -156,6 +181,7 @@ impl RunFacts {
         if !learnt.is_empty() {
             state.fields = learnt;
         }
+        state.settings = self.settings.changed(&self.plan, &start.token.settings);
         state.to_json_within(most)
     }
 
@@ -219,6 +245,7 @@ impl RunFacts {
             failures_not_listed: view.failures_not_listed,
             verdict: Some(verdict),
             verdicts,
+            changes: self.settings.changes(),
         }
         .completed()
     }

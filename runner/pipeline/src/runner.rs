@@ -24,6 +24,7 @@ use crate::output::{OutputError, OutputFolder};
 use crate::prepare::{Context, Outlets, Prepared, prepare};
 use crate::run::{Run, RunFacts, Watched, Watcher};
 use crate::stores::Stores;
+use crate::tune::TunerWork;
 
 /// Prepares pipelines with a fixed set of stores and modules.
 #[derive(Clone, Debug)]
@@ -57,6 +58,8 @@ pub struct RunEnds {
     pub max_held: usize,
     /// Id of the run; a new one if `None`.
     pub id: Option<RunId>,
+    /// Maximum sum of the concurrency of all stages that the tuner of the run may choose; no limit if `None`.
+    pub max_tasks: Option<u32>,
     /// Ops that run in place of those of stages that compute, by stage id. A run of a server permits none.
     pub ops: BTreeMap<String, Arc<dyn ThreadOpFactory>>,
 }
@@ -68,6 +71,8 @@ pub struct ReadyRun {
     pub clock: Arc<MonotonicClock>,
     watcher: Arc<Watcher>,
     start: Arc<StartPoint>,
+    /// Maximum sum of the concurrency of all stages that the tuner may choose.
+    max_tasks: u64,
 }
 
 impl ReadyRun {
@@ -77,10 +82,19 @@ impl ReadyRun {
 
     /// Starts the run. Its threads report events to `observers` in order.
     pub fn start(self, mut observers: Vec<Arc<dyn Observer>>) -> Result<Run, StartError> {
+        let facts = &self.watcher.facts;
         observers.insert(0, self.watcher.clone());
-        observers.push(Arc::new(self.watcher.facts.watched.transfers.clone()));
-        let running = self.graph.start(self.runtime, self.clock, observers).map_err(StartError::Thread)?;
-        Ok(Run::new(running, self.watcher, self.start))
+        observers.push(Arc::new(facts.watched.transfers.clone()));
+        let tuner = TunerWork::of(&facts.settings, &facts.plan, cores(), self.max_tasks);
+        let tuner = tuner.map(|(work, feed)| {
+            observers.push(feed);
+            work
+        });
+        let running =
+            self.graph.start(self.runtime, self.clock.clone(), observers).map_err(StartError::Thread)?;
+        let tuner = tuner.map(|work| work.start(running.handle(), self.clock.clone()));
+        let tuner = tuner.transpose().map_err(StartError::Thread)?;
+        Ok(Run::new(running, tuner, self.clock, self.watcher, self.start))
     }
 }
 
@@ -182,6 +196,7 @@ impl Prepared {
         let has_own_source = ends.source.is_some();
         let source = ends.source.take().unwrap_or_else(|| own.source());
         let (id, consumer, is_taken) = (ends.id.take(), ends.consumer.take(), ends.is_taken);
+        let max_tasks = ends.max_tasks.map_or(u64::MAX, u64::from);
         let assembly = own.assembly(threads, ends);
         assembly.check_ops()?;
         let shape = shape_of(plan, own.stores());
@@ -209,7 +224,7 @@ impl Prepared {
         let facts = RunFacts::new(id, plan, threads, resumed, watched, shape);
         let watcher = Arc::new(Watcher::new(output, facts));
         let (runtime, clock) = (own.runtime.clone(), Arc::new(MonotonicClock::start()));
-        Ok(ReadyRun { graph, runtime, clock, watcher, start })
+        Ok(ReadyRun { graph, runtime, clock, watcher, start, max_tasks })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use penstock_engine::memory::process_limit_bytes;
-use penstock_pipeline::memory::{guests, settings_mib};
+use penstock_pipeline::memory::{guests, tuned_mib};
 use penstock_types::config::RunBounds;
 use penstock_types::fault::{Pointer, SpecFault};
 use penstock_types::plan::{Plan, StageKind, StagePlan, WasmPlan};
@@ -43,7 +43,7 @@ impl Budget {
         let modules = u32::try_from(guests(plan).count()).unwrap_or(u32::MAX);
         Self {
             threads,
-            memory_mib: settings_mib(plan, threads) + (plan.buffer_bytes >> 20) + assets_mib + RUN_MIB,
+            memory_mib: tuned_mib(plan, threads) + (plan.buffer_bytes >> 20) + assets_mib + RUN_MIB,
             instances: threads.saturating_mul(modules),
         }
     }

@@ -12,6 +12,7 @@ use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::lock::locked;
 use penstock_engine::ports::{Observer, SampleFailure, Sums};
 use penstock_engine::running::{RunHandle, StopReason};
+use penstock_types::plan::Plan;
 use penstock_types::resume::StartPoint;
 use penstock_types::run::{RunDetail, RunError, RunId, RunSnapshot, RunState, RunSummary};
 use penstock_types::series::{LiveSample, Metric, Row};
@@ -24,7 +25,10 @@ use crate::feed::{Event, Feed, RunLog};
 use crate::history::{
     Entry, History, HistoryError, MAX_ERRORS, MAX_LOGS, Registered, RowBuffer, Unwritten, runs,
 };
-use crate::wire::LogEntry;
+use crate::owner::Part;
+use crate::wire::{LogEntry, RunSettings};
+use penstock_pipeline::memory::{settings_mib, tuned_mib};
+use penstock_pipeline::tune::SetFault;
 use penstock_pipeline::{Run, RunFacts};
 use penstock_stream::StreamAddress;
 
@@ -52,6 +56,8 @@ pub(crate) struct LiveRun {
     /// Set once clients may see the end of the run: the run is stored, or storing it has failed.
     is_end_public: AtomicBool,
     stop: watch::Sender<bool>,
+    /// Parts of the budget that the run has got for changed settings.
+    more: Mutex<Vec<Part>>,
     /// Current tags of the run; `registered` contains the tags as submitted.
     tags: Mutex<Tags>,
     pending: Mutex<Pending>,
@@ -143,6 +149,7 @@ impl LiveRun {
             ended: OnceLock::new(),
             is_end_public: AtomicBool::new(false),
             stop: watch::Sender::new(false),
+            more: Mutex::default(),
             pending: Mutex::default(),
             is_writing: AtomicBool::new(false),
             pulses: AtomicU64::new(0),
@@ -190,6 +197,43 @@ impl LiveRun {
         if let Some((handle, _)) = self.started.get() {
             handle.stop(StopReason::Asked);
         }
+    }
+
+    /// Settings that can change now, and their changes; `None` unless the run goes on.
+    pub(crate) fn settings(&self) -> Option<RunSettings> {
+        let (begun, _) = (self.begun.get()?, self.started.get().filter(|_| !self.has_ended())?);
+        let settings = &begun.facts.settings;
+        Some(RunSettings { settings: settings.all(), changes: settings.changes() })
+    }
+
+    /// The plan of the run with new values of settings; `None` before the run has started.
+    pub(crate) fn with_settings(&self, values: &BTreeMap<String, u32>) -> Option<Result<Plan, SetFault>> {
+        Some(self.begun.get()?.facts.settings.with(values))
+    }
+
+    /// Memory in MiB by which the settings of a plan exceed what the run has.
+    pub(crate) fn memory_beyond(&self, plan: &Plan) -> u64 {
+        let threads = self.registered.summary.threads;
+        let had = self.begun.get().map_or(0, |begun| tuned_mib(&begun.facts.plan, threads));
+        let more: u64 = locked(&self.more).iter().map(Part::memory_mib).sum();
+        settings_mib(plan, threads).saturating_sub(had + more)
+    }
+
+    /// Changes settings of the run for a client; `None` before the run has started. `part` is the memory that they need beyond what the
+    /// run has.
+    pub(crate) fn set_settings(
+        &self,
+        values: &BTreeMap<String, u32>,
+        part: Option<Part>,
+        token: &str,
+    ) -> Option<Result<(), SetFault>> {
+        let (begun, (handle, _)) = (self.begun.get()?, self.started.get()?);
+        let set = begun.facts.settings.set(handle, &begun.clock, values, &format!("set by {token}"));
+        if set.is_ok() {
+            locked(&self.more).extend(part);
+            self.pulses.fetch_add(1, Ordering::AcqRel);
+        }
+        Some(set)
     }
 
     /// Returns a channel that becomes true once the run is to stop.

@@ -82,6 +82,12 @@ pub(crate) struct Part {
     owner: SyncSender<Message>,
 }
 
+impl Part {
+    pub(crate) fn memory_mib(&self) -> u64 {
+        self.cost.memory_mib
+    }
+}
+
 impl Drop for Part {
     fn drop(&mut self) {
         if self.cost != Cost::default() {

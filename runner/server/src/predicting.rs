@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
+use penstock_types::policy::{Capacity, Concurrency};
 use penstock_types::run::RunId;
 use penstock_types::spec;
 use schemars::JsonSchema;
@@ -115,6 +116,8 @@ impl Runs {
         let budget = request.sweep.map(|sweep| SweepBudget {
             threads: sweep.max_threads.map_or(threads, |most| most.min(threads)),
             memory_mib: sweep.max_memory_mib.map_or(memory_mib, |most| most.min(memory_mib)),
+            concurrency: Concurrency::MOST,
+            queue: Capacity::MOST,
         });
         apart(self, move || {
             // The permit is held until the work has ended, even if the future is dropped.

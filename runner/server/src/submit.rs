@@ -14,7 +14,7 @@ use penstock_types::tags::Tags;
 use sha2::{Digest, Sha256};
 use tokio::sync::oneshot;
 
-use crate::admission::{self, Cost};
+use crate::admission::{self, Cost, check_bounds};
 use crate::error::RunsError;
 use crate::feed::Event;
 use crate::history::{HistoryError, Layout, Registered, Repeat, freeing, modules, now, runs, transact};
@@ -23,9 +23,10 @@ use crate::live::LiveRun;
 use crate::owner::{Message, Waiting};
 use crate::runs::{Runs, apart, turn};
 use crate::sharing::HeldAmount;
-use crate::wire::{ModuleVersion, RunSpec, Submission, Submitted, ValidStage, Validation};
+use crate::wire::{ModuleVersion, RunSettings, RunSpec, Submission, Submitted, ValidStage, Validation};
 use crate::work::Job;
 use crate::workshop::Workshop;
+use penstock_pipeline::tune::SetFault;
 use penstock_pipeline::{Context, NamedModules, Outlets, Prepared, StdModule, prepare, shape_of};
 
 /// Maximum length of an `Idempotency-Key`, in bytes.
@@ -203,6 +204,45 @@ impl Runs {
         }
         self.0.feed.tell(id, Event::Runs(self.detail(id).await?.summary));
         Ok(tags)
+    }
+
+    /// Changes settings of a run that goes on. Memory that it needs beyond what it was admitted with is taken from the budget until its end.
+    pub async fn set_settings(
+        &self,
+        id: &RunId,
+        settings: BTreeMap<String, u32>,
+    ) -> Result<RunSettings, RunsError> {
+        let Some(live) = self.live(id).filter(|live| !live.has_ended()) else {
+            self.detail(id).await?;
+            return Err(RunsError::Conflict(
+                "the run has ended, so its settings stay as they are".to_owned(),
+            ));
+        };
+        let waits =
+            || RunsError::Conflict("the run has not started yet; its settings can change then".to_owned());
+        let plan = live.with_settings(&settings).ok_or_else(waits)?.map_err(refused)?;
+        let bounds = &self.0.workshop.settings.bounds;
+        let faults = check_bounds(&plan, bounds);
+        if !faults.is_empty() {
+            return Err(RunsError::Invalid(faults));
+        }
+        let more_mib = live.memory_beyond(&plan);
+        let part = match more_mib {
+            0 => None,
+            memory_mib => Some(self.take(Cost { memory_mib, ..Cost::default() }, "the change").await?),
+        };
+        live.set_settings(&settings, part, self.token()).ok_or_else(waits)?.map_err(refused)?;
+        self.run_settings(id).await
+    }
+
+    /// Settings of a run that can change while it goes on, and their changes.
+    pub async fn run_settings(&self, id: &RunId) -> Result<RunSettings, RunsError> {
+        if let Some(settings) = self.live(id).and_then(|live| live.settings()) {
+            return Ok(settings);
+        }
+        let snapshot = self.detail(id).await?.snapshot;
+        let changes = snapshot.map_or_else(Vec::new, |snapshot| snapshot.changes);
+        Ok(RunSettings { changes, ..RunSettings::default() })
     }
 
     /// Stores a new run and hands it to the owner, unless an earlier run was submitted with the same key. A submission with a key
@@ -479,4 +519,7 @@ fn repeat(
     // Without tags, the digest is the same as in earlier versions, so that keys used before an update still match their requests.
     tags.iter().for_each(|tag| request.update([tag.as_bytes(), b","].concat()));
     Ok(Repeat { token: token.to_owned(), key, request: request.finalize().into() })
+}
+fn refused(fault: SetFault) -> RunsError {
+    RunsError::Refused(fault.to_string())
 }

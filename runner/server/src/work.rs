@@ -140,7 +140,8 @@ fn start(
     let document = serde_json::from_str(&job.spec).expect("it was written from a document");
     let letter_bytes = u64::from(workshop.settings.bounds.dead_letters_mib.get()) << 20;
     let output = OutputFolder::for_letters(&folder, document, letter_bytes, workshop.disk.clone())?;
-    let mut ends = RunEnds { id: Some(live.id().clone()), ..RunEnds::default() };
+    let max_tasks = Some(workshop.settings.bounds.concurrency.get());
+    let mut ends = RunEnds { id: Some(live.id().clone()), max_tasks, ..RunEnds::default() };
     if let Consumer::Stream(stream) = prepared.plan.consumer {
         let (ahead, wait) = (stream.ahead.get() as usize, Duration::from_secs_f64(stream.wait_s.get()));
         let (consumer, address) =

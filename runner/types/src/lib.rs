@@ -27,5 +27,6 @@ pub mod stats;
 pub mod tags;
 pub mod text;
 pub mod traversal;
+pub mod tune;
 pub mod varint;
 pub mod verdict;

@@ -9,6 +9,7 @@ mod items;
 mod known;
 mod recipe;
 mod route;
+mod settings;
 #[cfg(test)]
 mod tests;
 
@@ -24,12 +25,14 @@ use crate::policy::{Capacity, Concurrency, FailureLimit, OnError, Order};
 use crate::routes::{RoutePart, RouteSpan};
 use crate::spec::{Consumer, Route, Source};
 use crate::traversal::TraversalSettings;
+use crate::tune::Tune;
 
 pub use self::check::{Draft, LEAST_SAMPLE_BYTES};
 pub use self::faults::Faults;
 pub use self::fields::{BYTES_FIELD, Fields, LABEL_FIELD};
 pub use self::flow::{Epoch, Flow, Unit};
 pub use self::known::{Known, ModuleFacts, StoreFacts};
+pub use self::settings::LiveSetting;
 pub use crate::kinds::{
     AggregatePlan, Batching, CollatePlan, Device, FetchPlan, Moving, PathPlan, RoutePlan, SleepPlan,
     StageKind, WasmPlan,
@@ -47,6 +50,8 @@ pub struct Plan {
     pub deterministic: bool,
     /// Number of worker threads; `None` for the number of the machine's cores.
     pub threads: Option<u32>,
+    /// Whether the run changes settings by itself.
+    pub tune: Tune,
     /// Length of a measuring window.
     pub interval: Duration,
     /// Memory held between ops, in bytes: in queues, in slots, in incomplete batches, and by the source.
@@ -198,6 +203,13 @@ impl Serialize for StageId {
 }
 
 impl Plan {
+    /// Source, stages and sink, each with the capacity of the queue behind it.
+    pub fn nodes(&self) -> impl Iterator<Item = (&StageId, Capacity)> {
+        let stages = self.stages.iter().map(|stage| (&stage.id, stage.queue));
+        let (source, sink) = ((&self.source.id, self.source.queue), (&self.sink.id, self.sink.queue));
+        std::iter::once(source).chain(stages).chain([sink])
+    }
+
     /// Places of the routes among the nodes of the pipeline.
     pub fn routes(&self) -> Vec<RouteSpan> {
         let part = |stage: &StagePlan| match &stage.kind {

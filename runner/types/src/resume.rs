@@ -80,6 +80,19 @@ pub struct Token {
     pub ranks: BTreeMap<u32, RankState>,
     /// Samples settled by runs with another number of ranks.
     pub before: RunBook,
+    /// Settings that the run has changed, by their places in the document.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub settings: BTreeMap<String, ChangedSetting>,
+}
+
+/// A setting that a run has changed. A resumed run changes it, too, if its document still has the value `from`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChangedSetting {
+    /// Value in the document.
+    pub from: u32,
+    /// Value that held at the end.
+    pub to: u32,
 }
 
 /// Facts that determine which samples the positions of a source stand for.
@@ -312,6 +325,7 @@ impl Token {
             rests: BTreeMap::new(),
             ranks: BTreeMap::new(),
             before: RunBook::default(),
+            settings: BTreeMap::new(),
         }
     }
 
@@ -330,6 +344,7 @@ impl Token {
             rests: self.rests,
             ranks: self.ranks,
             before: self.before,
+            settings: self.settings.clone(),
             ..Self::new(recipe, settings)
         }
     }

@@ -18,6 +18,7 @@ use crate::machine::MachineFigures;
 use crate::policy::StageKindName;
 use crate::stats::{QueueFigures, TaskFigures, per_second};
 use crate::tags::Tags;
+use crate::tune::SettingChange;
 use crate::verdict::{Verdict, VerdictKind, VerdictSpan};
 
 /// Id of a run: the text of a UUID, which sorts after the ids of earlier runs.
@@ -59,7 +60,7 @@ impl Display for RunId {
 }
 
 /// State of one run at one moment. `snapshot.json`, the API and every page have this form.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunSnapshot {
     /// Unique id of the run.
     pub id: RunId,
@@ -133,6 +134,9 @@ pub struct RunSnapshot {
     /// At most the last hundred are kept.
     #[serde(default)]
     pub verdicts: Vec<VerdictSpan>,
+    /// Changes of settings while the run went on, oldest first. At most the last thousand are kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<SettingChange>,
 }
 
 /// Summary of one run in a list.

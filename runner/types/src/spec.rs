@@ -45,6 +45,7 @@ pub use crate::sources::{
     RecordForm, Records, RecordsSource, Source, SourceRules, SourceSettings, Table, TableSource, TarSource,
     TfrecordSource,
 };
+use crate::tune::Tune;
 
 /// Maximum number of stages of one pipeline.
 pub const MAX_STAGES: usize = 256;
@@ -68,6 +69,9 @@ pub struct Spec {
     /// Worker threads, shared by the stages that compute; the number of the machine's cores when missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<Threads>,
+    /// Whether the run changes concurrency and queues by itself while it is measured.
+    #[serde(default, skip_serializing_if = "Tune::is_off")]
+    pub tune: Tune,
     /// Length of a measuring window, in seconds.
     #[serde(default)]
     pub interval_s: IntervalS,

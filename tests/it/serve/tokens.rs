@@ -232,7 +232,7 @@ fn no_operation_is_open_to_an_insufficient_role() {
         // Operations that read reveal no secrets; those that change objects of others require an administrator.
         let least = match (&**method, id) {
             (_, "list_audit") => 2,
-            (_, "show_stream" | "set_tags") => 1,
+            (_, "show_stream" | "set_tags" | "set_settings") => 1,
             (_, "predict_run" | "make_code") | ("get", _) => 0,
             ("post", _) => 1,
             _ => 2,

@@ -28,6 +28,10 @@ pub(crate) struct Guarded {
     pub(crate) action: &'static str,
 }
 
+/// What a response has changed, which the audit log names beside the target of the request.
+#[derive(Clone, Debug)]
+pub(crate) struct Recorded(pub(crate) String);
+
 /// Change in progress, recorded on drop even if there is no response: a change may be made although the client disconnects before
 /// the response.
 struct UnderWay {
@@ -70,6 +74,9 @@ impl Guarded {
         };
         let response = next.run(request).await;
         change.status = Some(response.status());
+        if let Some(Recorded(what)) = response.extensions().get() {
+            change.target = printable(&format!("{} {what}", change.target), MAX_TARGET);
+        }
         if let Some(made) = response.headers().get(header::LOCATION).and_then(|made| made.to_str().ok()) {
             change.target = format!("{} -> {}", change.target, made.trim_start_matches(PREFIX));
         }

@@ -1,7 +1,7 @@
-use axum::Json;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, NoContent, Response};
-use penstock_server::{Page, RunQuery, RunSpec, RunTags, Submission, Validation};
+use axum::{Extension, Json};
+use penstock_server::{NewSettings, Page, RunQuery, RunSettings, RunSpec, RunTags, Submission, Validation};
 use penstock_stream::StreamAddress;
 use penstock_types::run::{RunDetail, RunId, RunSummary};
 use penstock_types::tags::Tags;
@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::access::Role;
+use crate::access::{Recorded, Role};
 use crate::answer::created;
 use crate::app::App;
 use crate::extract::{InPath, InQuery, JsonBody, Sent, SentPipeline};
@@ -81,6 +81,16 @@ pub(super) fn routes(api: &mut ApiRouter) {
         .summary("Replace the tags of a run")
         .description(
             "A run may have at most 16 tags of 1 to 64 characters each. The document of the run does not change.",
+        );
+    api.route("GET /runs/{id}/settings", show_settings)
+        .summary("Show the settings of a run that can change while it goes on, and their changes");
+    api.route_for(Some(Role::Run), "PATCH /runs/{id}/settings", set_settings)
+        .answer::<RunSettings>(200)
+        .summary("Change settings of a run that goes on")
+        .description(
+            "Concurrency of stages, capacities of queues and the number of worker threads can change: all of the request, or none. A setting \
+             that is raised takes effect at once, a lowered one as tasks end and items are taken. A resumed run begins with the settings that \
+             held. The status is 409 for a run that has not started, or has ended.",
         );
     api.route_for(Some(Role::Run), "GET /runs/{id}/stream", show_stream)
         .summary("Show the address of the batches of a run with the consumer `stream`")
@@ -161,6 +171,19 @@ async fn set_tags(app: App, path: InPath<RunPath>, sent: Sent<RunTags>) -> JsonR
 }
 
 impl JsonBody for RunTags {}
+
+async fn show_settings(app: App, path: InPath<RunPath>) -> JsonResult<RunSettings> {
+    Ok(Json(app.runs.run_settings(&path.id).await?))
+}
+
+async fn set_settings(app: App, path: InPath<RunPath>, sent: Sent<NewSettings>) -> ApiResult<Response> {
+    let set = sent.0.set;
+    let what = set.iter().map(|(pointer, value)| format!("{pointer}={value}")).collect::<Vec<_>>().join(" ");
+    let changed = app.runs.set_settings(&path.id, set).await?;
+    Ok((Extension(Recorded(what)), Json(changed)).into_response())
+}
+
+impl JsonBody for NewSettings {}
 
 async fn show_stream(app: App, path: InPath<RunPath>) -> JsonResult<StreamAddress> {
     Ok(Json(app.runs.stream(&path.id).await?))

@@ -225,6 +225,21 @@ pub(crate) struct RunsArgs {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct SetArgs {
+    /// Id of the run.
+    #[arg(value_name = "RUN")]
+    pub(crate) run: String,
+    /// Settings with their new values.
+    #[arg(value_name = "POINTER=VALUE", required = true)]
+    pub(crate) settings: Vec<String>,
+    #[command(flatten)]
+    pub(crate) server: ServerArgs,
+    /// Print the changes as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct StopArgs {
     /// Id of the run.
     #[arg(value_name = "RUN")]

@@ -3,6 +3,7 @@ use penstock_pipeline::predict::{
     Baseline, Machine, PredictError, PredictReport, Proposal, Recording, SweepBudget, predict_plan, sweep,
 };
 use penstock_pipeline::{Outlets, Prepared, Runner, cores};
+use penstock_types::policy::{Capacity, Concurrency};
 use serde::Serialize;
 use tokio::runtime::Runtime;
 
@@ -37,6 +38,8 @@ pub(crate) fn predict(runtime: &Runtime, args: &PredictArgs) -> Result<()> {
     let budget = SweepBudget {
         threads: args.max_threads.unwrap_or(cores.max(machine.threads)),
         memory_mib: args.max_memory_mib,
+        concurrency: Concurrency::MOST,
+        queue: Capacity::MOST,
     };
     let proposals = args.sweep.then(|| sweep(&plan, baseline.as_ref(), machine, budget));
     let proposals = proposals.transpose().map_err(unknown)?;

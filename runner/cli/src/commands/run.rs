@@ -3,11 +3,12 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use penstock_pipeline::{Ended, Outlets, OutputFolder, RunEnds, StateFile};
 use penstock_types::resume::{Token, TokenFault};
+use penstock_types::spec;
 use penstock_types::text::with_causes;
 use tokio::runtime::Runtime;
 
 use crate::args::RunArgs;
-use crate::input::{Document, bad};
+use crate::input::{Document, bad, faults};
 use crate::interrupt::Interrupts;
 use crate::progress::watch;
 use crate::report::{exit_code, losses, report};
@@ -15,7 +16,11 @@ use crate::text::{count, say_as, warn};
 
 pub(crate) fn run(runtime: &Runtime, args: &RunArgs) -> Result<u8> {
     let outlets = Outlets { keeps_letters: args.out.is_some(), streams: false, ..Outlets::ALL };
-    let (document, mut prepared) = Document::prepared(&args.pipeline, runtime, outlets)?;
+    let (origin, mut document) = Document::document(&args.pipeline.document)?;
+    if let Some(tune) = &args.tune {
+        spec::set(&mut document, "/tune", tune.as_str().into()).map_err(|fault| faults(&origin, &[fault]))?;
+    }
+    let (document, mut prepared) = Document::prepare(origin, document, &args.pipeline, runtime, outlets)?;
     let document = serde_json::to_value(&document.spec).context("cannot serialize the document")?;
     let output = args
         .out

@@ -1,13 +1,15 @@
+use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::Result;
-use penstock_server::Validation;
+use penstock_server::{RunSettings, Validation};
 use penstock_types::run::RunDetail;
+use serde_json::json;
 use ureq::http::Method;
 
 use crate::COMPLETED;
-use crate::args::{ResumeArgs, ServerArgs, StopArgs, SubmitArgs};
+use crate::args::{ResumeArgs, ServerArgs, SetArgs, StopArgs, SubmitArgs};
 use crate::client::{Client, query};
 use crate::input::{Document, bad};
 use crate::progress::Progress;
@@ -89,11 +91,45 @@ pub(crate) fn resume(args: &ResumeArgs) -> Result<()> {
     Ok(say(&format!("{id}\n{}", client.page(&format!("/runs/{id}"))))?)
 }
 
+pub(crate) fn set(args: &SetArgs) -> Result<()> {
+    check_id(&args.run)?;
+    let set = pairs_of_numbers(&args.settings)?;
+    let content = serde_json::to_vec(&json!({ "set": set }))?;
+    let content = Some(("application/json", &*content));
+    let address = format!("/runs/{}/settings", args.run);
+    let made: RunSettings = Client::new(&args.server)?.ask(Method::PATCH, &address, content, &[])?;
+    let in_words = |made: &RunSettings| {
+        // The changes of this request are the last ones.
+        let made = made.changes[made.changes.len().saturating_sub(set.len())..].iter();
+        let lines = made.map(|change| format!("{} {} -> {}", change.pointer, change.from, change.to));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    say_as(args.json, &made, in_words)
+}
+
+fn pairs_of_numbers(settings: &[String]) -> Result<BTreeMap<String, u32>> {
+    let number = |setting: &String| {
+        let (pointer, value) = setting.split_once('=')?;
+        Some((pointer.to_owned(), value.parse().ok()?))
+    };
+    let wrong = |setting: &String| {
+        bad(format!(
+            "`{setting}` is not a setting; write `POINTER=NUMBER`, as in `/stages/2/wasm/concurrency=8`"
+        ))
+    };
+    settings.iter().map(|setting| number(setting).ok_or_else(|| wrong(setting))).collect()
+}
+
+fn check_id(run: &str) -> Result<()> {
+    match run.is_empty() || run.contains(['/', '?', '#']) {
+        true => Err(bad(format!("`{run}` is not the id of a run; list runs with `penstock runs`"))),
+        false => Ok(()),
+    }
+}
+
 /// Sends an action on a run; returns the run in the response.
 fn act(server: &ServerArgs, run: &str, action: &str) -> Result<(Client, RunDetail)> {
-    if run.is_empty() || run.contains(['/', '?', '#']) {
-        return Err(bad(format!("`{run}` is not the id of a run; list runs with `penstock runs`")));
-    }
+    check_id(run)?;
     let client = Client::new(server)?;
     let empty = Some(("application/json", &b"{}"[..]));
     let run = client.ask(Method::POST, &format!("/runs/{run}/{action}"), empty, &[])?;

@@ -9,9 +9,9 @@ use super::Schedule;
 use super::stage::Kind;
 use super::work::RunsOn;
 
-#[derive(Clone, Copy, Debug)]
-#[cfg_attr(not(test), expect(dead_code, reason = "no command changes the settings of a run yet"))]
-pub(crate) enum Resize<'a> {
+/// A new value of a setting of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Resize<'a> {
     /// Concurrency of the stage with this id.
     Concurrency(&'a str, Concurrency),
     /// Capacity of the queue with this id.
@@ -22,7 +22,7 @@ pub(crate) enum Resize<'a> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ResizeFault {
+pub enum ResizeFault {
     #[error("no stage has the id `{id}`")]
     UnknownStage { id: String },
     #[error("no queue has the id `{id}`")]

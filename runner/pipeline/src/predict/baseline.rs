@@ -68,6 +68,12 @@ impl Baseline {
         Self { recording, foreign_cores, rate }
     }
 
+    /// A recorded run whose own rate is not compared.
+    pub(super) fn unmeasured(recording: Recording) -> Self {
+        let foreign_cores = recording.others_cores();
+        Self { recording, foreign_cores, rate: Err(PredictError::NoPlan(String::new())) }
+    }
+
     /// Relative error of the model: `predicted / measured - 1` for the rate of the recorded run; `None` if either is unknown.
     pub fn model_error(&self) -> Option<f64> {
         let measured = self.recording.rate().filter(|rate| *rate > 0.0)?;

@@ -4,13 +4,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use penstock_engine::ports::Sums;
 use penstock_engine::predict::OpPlace;
 use penstock_engine::route::{Choice, PathShares};
-use penstock_types::plan::{RoutePlan, StageId, StagePlan};
+use penstock_types::ledger::{Ledger, StageBook};
+use penstock_types::machine::MachineFigures;
+use penstock_types::plan::{Plan, RoutePlan, StageId, StagePlan};
 use penstock_types::policy::StageKindName;
 use penstock_types::run::{QueueRecord, RunSnapshot, StageRecord};
 use penstock_types::series::TaskTimes;
-use penstock_types::stats::Histogram;
+use penstock_types::stats::{BookRow, Histogram, QueueSums, TaskSums};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -34,6 +37,45 @@ pub enum RecordingError {
     Unreadable { path: PathBuf, source: io::Error },
 }
 
+/// Sums of an interval of a run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct IntervalSums {
+    /// Start and end, in nanoseconds since the start of the run.
+    pub(crate) t0: u64,
+    pub(crate) t1: u64,
+    pub(crate) stages: Vec<TaskSums>,
+    pub(crate) queues: Vec<QueueSums>,
+    pub(crate) books: Vec<BookRow>,
+}
+
+impl IntervalSums {
+    /// Sums of nothing.
+    #[cfg(test)]
+    pub(crate) fn filled(plan: &Plan) -> Self {
+        let nodes = plan.nodes().count();
+        Self {
+            stages: vec![TaskSums::default(); plan.stages.len()],
+            queues: vec![QueueSums::default(); nodes],
+            books: vec![BookRow::default(); nodes],
+            ..Self::default()
+        }
+    }
+
+    /// Adds the sums of the time after this interval.
+    pub(crate) fn add(&mut self, next: &Sums) {
+        if self.stages.is_empty() && self.queues.is_empty() {
+            self.t0 = next.t0.nanos();
+            self.stages = vec![TaskSums::default(); next.stages.len()];
+            self.queues = vec![QueueSums::default(); next.queues.len()];
+            self.books = vec![BookRow::default(); next.books.len()];
+        }
+        self.t1 = next.t1.nanos();
+        self.stages.iter_mut().zip(&next.stages).for_each(|(sums, next)| sums.merge(next));
+        self.queues.iter_mut().zip(&next.queues).for_each(|(sums, next)| sums.merge(next));
+        self.books.iter_mut().zip(&next.books).for_each(|(sums, next)| sums.merge(next));
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RecordedStage<'a> {
     pub(super) times: &'a Histogram,
@@ -55,6 +97,52 @@ impl Recording {
     pub fn new(snapshot: RunSnapshot, document: Value, times: &BTreeMap<String, TaskTimes>) -> Self {
         let times = times.iter().map(|(stage, times)| (stage.clone(), Histogram::from(times)));
         Self { snapshot, document, times: times.collect() }
+    }
+
+    /// Creates a recording of an interval of a run of `plan`, whose document is `document`.
+    pub(crate) fn of_interval(
+        plan: &Plan,
+        document: &Value,
+        threads: u32,
+        sums: &IntervalSums,
+        machine: Option<MachineFigures>,
+    ) -> Self {
+        let stages = plan.stages.iter().zip(&sums.stages).map(|(stage, sums)| StageRecord {
+            id: stage.id.to_string(),
+            name: stage.id.name().to_owned(),
+            kind: stage.kind.name(),
+            label: stage.label(),
+            concurrency: stage.concurrency.get(),
+            task: sums.figures(),
+        });
+        let nodes = plan.nodes().zip(&sums.queues).map(|((id, capacity), sums)| QueueRecord {
+            id: id.queue_id(),
+            label: id.queue_id(),
+            figures: sums.figures(capacity.get() as usize),
+        });
+        let books = plan.nodes().zip(&sums.books).map(|((id, _), row)| {
+            let BookRow { taken, made, out, dropped, skipped, dead_lettered, discarded } = *row;
+            let id = id.to_string();
+            StageBook { id, taken, made, out, dropped, skipped, dead_lettered, discarded, left: 0 }
+        });
+        let times = plan.stages.iter().zip(&sums.stages);
+        let times = times.map(|(stage, sums)| (stage.id.to_string(), sums.op_times.clone())).collect();
+        let snapshot = RunSnapshot {
+            threads,
+            stages: stages.collect(),
+            queues: nodes.collect(),
+            machine,
+            ledger: Ledger { stages: books.collect(), ..Ledger::default() },
+            ..RunSnapshot::default()
+        };
+        Self { snapshot, document: document.clone(), times }
+    }
+
+    /// Divides the times of the ops of the stage at `place` by `factor`.
+    pub(super) fn speed_up(&mut self, place: usize, factor: f64) {
+        if let Some(record) = self.snapshot.stages.get_mut(place) {
+            record.task.busy_s /= factor;
+        }
     }
 
     /// Items that the consumer took per second.

@@ -29,6 +29,10 @@ pub struct SweepBudget {
     pub threads: u32,
     /// Memory in MiB of all instances of modules (one on each thread) and of objects being fetched.
     pub memory_mib: u64,
+    /// Maximum concurrency of a stage.
+    pub concurrency: u32,
+    /// Maximum capacity of a queue, in items.
+    pub queue: u32,
 }
 
 /// Settings that make a pipeline faster, or equally fast with fewer resources.
@@ -151,7 +155,10 @@ fn neighbours(setting: &Setting, budget: SweepBudget) -> Vec<Setting> {
     for (place, stage) in setting.plan.stages.iter().enumerate() {
         if let Some(tasks) = stage.kind.rules().may_grow().then(|| stage.concurrency.get()) {
             for more in [tasks + 1, tasks * 2] {
-                let Some(concurrency) = Concurrency::new(more) else { continue };
+                let Some(concurrency) = Concurrency::new(more.min(budget.concurrency).max(tasks)) else {
+                    continue;
+                };
+                let more = concurrency.get();
                 let mut plan = setting.plan.clone();
                 plan.stages[place].concurrency = concurrency;
                 if stage.kind.rules().work().is_on_thread() {
@@ -162,7 +169,11 @@ fn neighbours(setting: &Setting, budget: SweepBudget) -> Vec<Setting> {
         }
         // The queues of a route have one setting for all of its paths.
         let is_of_route = matches!(stage.kind, StageKind::Path(_) | StageKind::Route(_));
-        let Some(queue) = Capacity::new(stage.queue.get() * 2).filter(|_| !is_of_route) else { continue };
+        let Some(queue) = Capacity::new((stage.queue.get() * 2).min(budget.queue.max(stage.queue.get())))
+            .filter(|_| !is_of_route)
+        else {
+            continue;
+        };
         let mut plan = setting.plan.clone();
         plan.stages[place].queue = queue;
         add(plan, threads);
@@ -170,7 +181,8 @@ fn neighbours(setting: &Setting, budget: SweepBudget) -> Vec<Setting> {
     let mut all = setting.plan.clone();
     for stage in all.stages.iter_mut().filter(|stage| stage.kind.rules().may_grow()) {
         let tasks = stage.concurrency.get();
-        stage.concurrency = Concurrency::new(tasks * 2).unwrap_or(stage.concurrency);
+        let more = (tasks * 2).min(budget.concurrency).max(tasks);
+        stage.concurrency = Concurrency::new(more).unwrap_or(stage.concurrency);
     }
     add(all.clone(), threads);
     if all.stages.iter().any(|stage| stage.kind.rules().work().is_on_thread()) {

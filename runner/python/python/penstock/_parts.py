@@ -593,6 +593,9 @@ class Wasm(TypedDict):
     max_failures: NotRequired[FailureLimit | None]
 
 
+Tune: TypeAlias = Literal["off", "suggest", "apply"]
+
+
 class Document(Written):
     """A pipeline document: the source of samples, the stages that process them, and the consumer that drains them."""
 
@@ -604,6 +607,7 @@ class Document(Written):
         seed: int = 0,
         deterministic: bool = False,
         threads: int | None = None,
+        tune: Tune = None,
         interval_s: float = 1.0,
         buffer_mib: int = 1024,
         max_failures: FailureLimit | None = None,
@@ -615,6 +619,11 @@ class Document(Written):
         deterministic: Keeps the order of the input in all stages, as `"order": "input"` in each does, so that a second run makes the same
             batches in the same order. No stage may have `"order": "completion"` then.
         threads: Worker threads, shared by the stages that compute; the number of the machine's cores when missing.
+        tune: Whether the run changes concurrency and queues by itself while it is measured.
+          `off`: Settings stay as they are.
+          `suggest`: Settings that would raise the rate are recorded, and stay as they are.
+          `apply`: Concurrency and queues change while the run is measured: a change is kept only if the rate rises. Batches stay the same,
+            and so does their order with `"order": "input"`.
         interval_s: Length of a measuring window, in seconds.
         buffer_mib: Memory held between ops, in MiB: items in queues, results waiting for a queue, samples of incomplete batches, keys of
             the source.

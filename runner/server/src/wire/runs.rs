@@ -4,6 +4,7 @@ use bytes::Bytes;
 use penstock_types::policy::StageKindName;
 use penstock_types::run::{RunDetail, RunState};
 use penstock_types::tags::Tags;
+use penstock_types::tune::{SettingChange, SettingNow};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -28,6 +29,24 @@ pub struct Submission {
 pub struct RunTags {
     /// New tags of the run, which replace all of its current tags.
     pub tags: Tags,
+}
+
+/// Settings of a run that can change while it goes on, and their changes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct RunSettings {
+    /// Settings that can change now; empty before the run starts and after its end.
+    pub settings: Vec<SettingNow>,
+    /// Changes so far, oldest first.
+    pub changes: Vec<SettingChange>,
+}
+
+/// New values of settings of a run.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewSettings {
+    /// New values by the places of the settings in the document, e.g. `/stages/2/wasm/concurrency`. `/threads` is at most the number with
+    /// which the run was submitted.
+    pub set: BTreeMap<String, u32>,
 }
 
 #[derive(Clone, Debug)]

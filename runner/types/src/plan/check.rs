@@ -65,6 +65,7 @@ impl Plan {
             seed: spec.seed,
             deterministic: spec.deterministic,
             threads: spec.threads.map(|threads| threads.get()),
+            tune: spec.tune,
             interval: Duration::from_secs_f64(spec.interval_s.get()),
             buffer_bytes: u64::from(spec.buffer_mib.get()) * MIB,
             source,

@@ -9,8 +9,17 @@ use crate::spec::Spec;
 
 /// Members of the document that concern the execution of a run or its output, not the content of batches.
 /// Neither does `deterministic`: the recipe has the effective `order` of each stage.
-const OF_THE_RUN: [&str; 8] =
-    ["name", "deterministic", "threads", "interval_s", "buffer_mib", "sink", "consumer", "max_failures"];
+const OF_THE_RUN: [&str; 9] = [
+    "name",
+    "deterministic",
+    "threads",
+    "tune",
+    "interval_s",
+    "buffer_mib",
+    "sink",
+    "consumer",
+    "max_failures",
+];
 
 /// Settings of a stage that cannot change the content of batches, so that recipes omit them. `on_error` is one of them, since a
 /// failed sample is missing from the batches with every `on_error`. A recipe contains the effective `order` instead and, where

@@ -217,6 +217,7 @@ impl Token {
             world: shard.world,
             uneven: shard.uneven,
             before: self.settled(),
+            settings: BTreeMap::new(),
             ranks: BTreeMap::new(),
             rests: BTreeMap::new(),
             ..self.clone()

@@ -645,6 +645,10 @@ fn source() -> impl Strategy<Value = Source> {
     })
 }
 
+fn tune() -> impl Strategy<Value = Tune> {
+    prop_oneof![Just(Tune::Off), Just(Tune::Suggest), Just(Tune::Apply)]
+}
+
 fn spec() -> impl Strategy<Value = Spec> {
     let consumer = prop_oneof![
         Just(Consumer::Discard(Discard {})),
@@ -656,18 +660,31 @@ fn spec() -> impl Strategy<Value = Spec> {
         })),
     ];
     (
-        (name(), any::<u64>(), proptest::option::of(1..=Threads::MOST), 0.01..=3600.0, 1..=BufferMib::MOST),
+        (
+            name(),
+            any::<u64>(),
+            proptest::option::of(1..=Threads::MOST),
+            0.01..=3600.0,
+            1..=BufferMib::MOST,
+            tune(),
+        ),
         source(),
         proptest::collection::vec(stage(), 0..5),
         (queue(), consumer, limit()),
     )
         .prop_map(
-            |((name, seed, threads, interval, buffer), source, stages, (queue, consumer, max_failures))| {
+            |(
+                (name, seed, threads, interval, buffer, tune),
+                source,
+                stages,
+                (queue, consumer, max_failures),
+            )| {
                 Spec {
                     name,
                     seed,
                     deterministic: false,
                     threads: threads.map(|threads| Threads::new(threads).unwrap()),
+                    tune,
                     interval_s: IntervalS::new(interval).unwrap(),
                     buffer_mib: BufferMib::new(buffer).unwrap(),
                     source,

@@ -168,6 +168,13 @@ impl QueueMeter {
 }
 
 impl QueueSums {
+    /// Adds the sums of another interval.
+    pub fn merge(&mut self, other: &Self) {
+        self.row.merge(&other.row);
+        self.put_times.merge(&other.put_times);
+        self.get_times.merge(&other.get_times);
+    }
+
     /// Adds the next reading of the same meter. Afterwards, `recent` has empty histograms for the reading after it.
     pub fn add(&mut self, recent: &mut Self) {
         self.row = recent.row;

@@ -195,6 +195,12 @@ impl StageMeter {
 }
 
 impl TaskSums {
+    /// Adds the sums of another interval.
+    pub fn merge(&mut self, other: &Self) {
+        self.row.merge(&other.row);
+        self.op_times.merge(&other.op_times);
+    }
+
     /// Adds the next reading of the same meter. Afterwards, `recent` has an empty histogram for the reading after it.
     pub fn add(&mut self, recent: &mut Self) {
         self.row = recent.row;

@@ -7,6 +7,7 @@ use super::judge::{Limit, Look};
 use super::{PipelineShape, Verdict, VerdictKind, VerdictSpan, words};
 use crate::failure::FailureGroup;
 use crate::machine::MachineFigures;
+use crate::plan::Plan;
 use crate::series::Row;
 use crate::stats::{BookRow, QueueFigures, QueueSums, TaskSums};
 
@@ -58,6 +59,11 @@ impl Diagnosis {
             is_over: false,
             shape,
         }
+    }
+
+    /// Takes over the settings of a plan of the same pipeline that can change in a run.
+    pub fn resize(&mut self, plan: &Plan) {
+        self.shape.resize(plan);
     }
 
     /// Adds the sums of the interval that ends at `t1`, in nanoseconds since the start of the run.

@@ -116,6 +116,16 @@ impl PipelineShape {
         Self { discards: false, ..self }
     }
 
+    /// Takes over the settings of a plan of the same pipeline that can change in a run.
+    pub fn resize(&mut self, plan: &Plan) {
+        self.source.queue = plan.source.queue.get() as usize;
+        self.sink_queue = plan.sink.queue.get() as usize;
+        self.threads = plan.threads.unwrap_or(self.threads);
+        for (traits, stage) in self.stages.iter_mut().zip(&plan.stages) {
+            (traits.concurrency, traits.queue) = (stage.concurrency.get(), stage.queue.get() as usize);
+        }
+    }
+
     /// Adds the permits of each store, by its name.
     #[must_use]
     pub fn with_reads(mut self, reads: impl Fn(&str) -> Option<u32>) -> Self {

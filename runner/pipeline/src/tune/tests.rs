@@ -1,0 +1,254 @@
+//! Tunes random pipelines in simulated time: the same schedule as in a run, with a clock that jumps from event to event.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use penstock_engine::predict::Rehearsal;
+use penstock_engine::running::Resize;
+use penstock_types::plan::{Fields, Known, LiveSetting, Plan};
+use penstock_types::spec::Spec;
+use penstock_types::stats::BookRow;
+use penstock_types::tune::{ChangeOutcome, SettingChange, Tune};
+use penstock_types::verdict::PipelineShape;
+use serde_json::{Value, json};
+
+use super::{Question, Step, TuneLimits, Tuner};
+use crate::predict::{IntervalSums, Times};
+
+/// Time between two readings of a run's sums.
+const PULSE: Duration = Duration::from_millis(250);
+/// Longest tuned time.
+const LONGEST: Duration = Duration::from_secs(240);
+/// Time without a change after which the settings count as final.
+const QUIET: Duration = Duration::from_secs(40);
+const THREADS: u32 = 4;
+const CORES: f64 = 4.0;
+
+const LIMITS: TuneLimits = TuneLimits {
+    threads: THREADS,
+    cores: CORES,
+    concurrency: 64,
+    tasks: 4096,
+    queue: 64,
+    memory_mib: 1 << 20,
+};
+
+/// Numbers that look random, the same for the same seed (splitmix64).
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, most: u64) -> u64 {
+        self.next() % most
+    }
+
+    fn one_of<T: Clone>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len() as u64) as usize].clone()
+    }
+
+    /// A stage that takes 2 to 60 ms.
+    fn sleep(&mut self) -> Value {
+        let shape = self.one_of(&["uniform", "exponential"]);
+        let order = self.one_of(&["completion", "input"]);
+        let on = self.one_of(&["async", "async", "thread"]);
+        json!({ "sleep": { "mean_ms": 2 + self.below(59), "shape": shape, "on": on, "order": order } })
+    }
+
+    /// A pipeline with a concurrency of 1 everywhere.
+    fn document(&mut self) -> Value {
+        let source = match self.below(4) {
+            0 => json!({ "mix": { "sources": {
+                "a": { "source": { "range": { "count": 1_000_000_000 } }, "weight": 3 },
+                "b": { "source": { "range": { "count": 1_000_000_000 } }, "weight": 1 },
+            } } }),
+            _ => json!({ "range": { "count": 1_000_000_000 } }),
+        };
+        let mut stages: Vec<Value> = (0..=self.below(3)).map(|_| self.sleep()).collect();
+        if self.below(4) == 0 {
+            let path = |dice: &mut Self| (0..=dice.below(2)).map(|_| dice.sleep()).collect::<Vec<_>>();
+            let paths = json!({ "a": path(self), "b": path(self) });
+            let order = self.one_of(&["completion", "input"]);
+            let route = json!({ "route": { "by": { "field": "kind" }, "paths": paths, "order": order } });
+            stages.insert(self.below(stages.len() as u64 + 1) as usize, route);
+        }
+        if self.below(3) == 0 {
+            stages.push(json!({ "aggregate": { "size": self.one_of(&[4, 16, 32]) } }));
+            if self.below(2) == 0 {
+                stages.push(self.sleep());
+            }
+        }
+        let consumer = match self.below(3) {
+            0 => json!({ "discard": {} }),
+            _ => {
+                json!({ "simulate": { "step_ms": 1 + self.below(80), "jitter": self.one_of(&[0.0, 0.1, 0.5]) } })
+            }
+        };
+        json!({ "seed": self.below(1000), "threads": THREADS, "source": source, "stages": stages, "consumer": consumer })
+    }
+}
+
+fn plan_of(document: &Value) -> Plan {
+    let spec = Spec::from_value(document.clone()).unwrap();
+    let known = Known { modules: &BTreeMap::new(), names: &[], fields: Some(Fields::UNKNOWN), stores: None };
+    Plan::check(&spec, known).unwrap()
+}
+
+/// Facts that no document states: how many samples take each path of a route.
+fn truth(plan: &Plan, document: &Value) -> Times {
+    let books = plan
+        .nodes()
+        .enumerate()
+        .map(|(node, _)| BookRow { taken: 1 + node as u64 % 3, ..BookRow::default() });
+    let sums = IntervalSums { books: books.collect(), ..IntervalSums::filled(plan) };
+    Times::of_interval(plan, document, (THREADS, CORES), &sums, None)
+}
+
+struct Tuned {
+    plan: Plan,
+    changes: Vec<SettingChange>,
+    seconds: f64,
+    /// What limits the run at the end.
+    limit: String,
+}
+
+/// Tunes a pipeline in simulated time. `answer` predicts rates.
+fn tuned(document: &Value, mut answer: impl FnMut(&Question, &Plan) -> Option<f64>) -> Tuned {
+    let plan = plan_of(document);
+    let times = truth(&plan, document);
+    let mut run = Rehearsal::new(times.scenario(&plan).unwrap());
+    let shape = PipelineShape::of(&plan, THREADS, None);
+    let mut tuner = Tuner::new(Tune::Apply, plan.clone(), shape);
+    let (mut passed, mut changed) = (Duration::ZERO, Duration::ZERO);
+    while passed < LONGEST && passed - changed < QUIET {
+        let sums = run.advance(PULSE);
+        passed += PULSE;
+        if !tuner.add(&sums) {
+            continue;
+        }
+        let changes = match tuner.decide(None) {
+            Step::Change(changes) => changes,
+            Step::Search(question) => {
+                let found = question.search(&LIMITS, &mut |plan| answer(&question, plan));
+                tuner.answer(*question, found, sums.t1.nanos())
+            }
+        };
+        for (setting, value) in changes {
+            changed = passed;
+            assert!(is_within(&plan, setting, value), "{setting:?} {value} {document}");
+            apply(&mut run, &plan, setting, value);
+        }
+    }
+    let limit = tuner.latest().map_or_else(String::new, |latest| latest.verdict.sentence.clone());
+    Tuned {
+        limit,
+        plan: tuner.plan().clone(),
+        changes: tuner.changes().to_vec(),
+        seconds: passed.as_secs_f64(),
+    }
+}
+
+fn is_within(plan: &Plan, setting: LiveSetting, value: u32) -> bool {
+    let most = match setting {
+        LiveSetting::Concurrency(place) => {
+            LIMITS.most_tasks(plan.stages[place].kind.rules().work().is_on_thread())
+        }
+        LiveSetting::Queue(_) => LIMITS.queue,
+        LiveSetting::Threads => 0,
+    };
+    (1..=most).contains(&value)
+}
+
+fn apply(run: &mut Rehearsal, plan: &Plan, setting: LiveSetting, value: u32) {
+    super::resizes(plan, setting, value, |change: Resize<'_>| run.resize(change)).unwrap();
+}
+
+/// The answer of the predictor.
+fn predicted(document: &Value) -> impl FnMut(&Question, &Plan) -> Option<f64> {
+    let document = document.clone();
+    move |question, plan| question.times(&document, &LIMITS).rate(plan, question.node)
+}
+
+fn rate(plan: &Plan, times: &Times) -> f64 {
+    times.rate_within(plan, plan.stages.len() + 1, 40_000).unwrap()
+}
+
+/// Number of random pipelines.
+fn pipelines() -> u64 {
+    std::env::var("PENSTOCK_PIPELINES").ok().and_then(|number| number.parse().ok()).unwrap_or(3)
+}
+
+#[test]
+fn random_pipelines_come_near_the_best_settings() {
+    let (mut near, mut worst) = (0, Vec::new());
+    for seed in 0..pipelines() {
+        let document = Dice(seed).document();
+        let tuned = tuned(&document, predicted(&document));
+        let start = plan_of(&document);
+        let times = truth(&start, &document);
+        let best = times.best_rate(&start, LIMITS.memory_mib, (LIMITS.concurrency, LIMITS.queue)).unwrap();
+        let share = rate(&tuned.plan, &times) / best;
+        near += u64::from(share >= 0.95);
+        if share < 0.95 {
+            let lines: Vec<String> = tuned.changes.iter().map(ToString::to_string).collect();
+            let (after, lines) = (tuned.seconds, lines.join("\n  "));
+            worst.push(format!(
+                "seed {seed}: {share:.3} after {after} s: {document}\n  {lines}\n  {}",
+                tuned.limit
+            ));
+        }
+        reversals_rest(&tuned.changes, seed);
+    }
+    assert!(near as f64 >= 0.95 * pipelines() as f64, "{near} of {}: {}", pipelines(), worst.join("\n"));
+}
+
+/// A setting that was undone is not tried again before its rest is over: each rest is at least twice as long as the one before.
+fn reversals_rest(changes: &[SettingChange], seed: u64) {
+    let mut undone: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+    for change in changes {
+        let key = change.pointer.to_string();
+        if let Some((at, _)) = undone.get(&key) {
+            assert!(change.at_s - at >= 4.0, "seed {seed}: {change}");
+        }
+        if change.outcome == ChangeOutcome::Undone {
+            let end = change.until_s.unwrap_or(change.at_s);
+            undone.insert(key, (end, 0.0));
+        }
+    }
+}
+
+#[test]
+fn false_predictions_do_no_harm_beyond_a_window() {
+    for seed in 0..pipelines() {
+        let document = Dice(seed).document();
+        let mut dice = Dice(seed);
+        let lies = |_: &Question, _: &Plan| Some(1.0 + dice.below(1000) as f64);
+        let tuned = tuned(&document, lies);
+        let start = plan_of(&document);
+        let times = truth(&start, &document);
+        let (before, after) = (rate(&start, &times), rate(&tuned.plan, &times));
+        assert!(after >= 0.93 * before, "seed {seed}: {before} -> {after} {document}");
+    }
+}
+
+#[test]
+fn a_run_whose_consumer_is_the_limit_stays_as_it_is() {
+    let mut found = BTreeSet::new();
+    for step_ms in [20, 100] {
+        let document = json!({
+            "threads": THREADS,
+            "source": { "range": { "count": 1_000_000_000 } },
+            "stages": [{ "sleep": { "mean_ms": 10 } }, { "sleep": { "mean_ms": 15 } }],
+            "consumer": { "simulate": { "step_ms": step_ms } },
+        });
+        let tuned = tuned(&document, |_, _| panic!("nothing is predicted"));
+        found.insert(tuned.changes.len());
+    }
+    assert_eq!(found, BTreeSet::from([0]));
+}

@@ -1,0 +1,462 @@
+//! Decides which settings of a run change, from the sums of windows: a change is tried, measured, and kept or undone.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use penstock_engine::ports::Sums;
+use penstock_types::machine::MachineFigures;
+use penstock_types::plan::{LiveSetting, Plan};
+use penstock_types::tune::{ChangeOutcome, SettingChange, Tune};
+use penstock_types::verdict::{Measured, PipelineShape, Verdict, VerdictKind};
+
+use super::propose::Proposed;
+use crate::predict::IntervalSums;
+
+/// Minimum length of a window, in nanoseconds.
+const WINDOW: u64 = 2_000_000_000;
+/// Number of items after which a window ends before [`LONGEST_WINDOW`].
+const WINDOW_ITEMS: u64 = 100;
+/// Number of items at the sink for which there is a verdict before [`LONGEST_WINDOW`].
+const SINK_ITEMS: u64 = 8;
+/// Time after which a window ends with any number of items, in nanoseconds.
+const LONGEST_WINDOW: u64 = 10_000_000_000;
+/// Time after a change, and after the first item, that belongs to no window, in nanoseconds: queues fill or drain.
+const SETTLING: u64 = 500_000_000;
+/// Smallest gain for which a change is tried and kept.
+const GAIN: f64 = 0.03;
+/// Number of earlier windows whose rates tell how much the rate varies by itself.
+const HISTORY: usize = 8;
+/// Windows for which a setting rests after it was undone for the first time; each further time twice as many.
+const REST: u64 = 2;
+/// Change of the rate from which the tuner looks again for a state in which it found nothing to do.
+const MOVED: f64 = 0.1;
+/// Share of time in which tasks waited for memory from which memory is short.
+const MEMORY_SHORT: f64 = 0.05;
+/// Maximum number of changes that are recorded; older ones are dropped.
+const MAX_CHANGES: usize = 1_000;
+
+/// What to do after a window.
+pub(crate) enum Step {
+    /// Settings to change now, with their new values; none if nothing is to be done.
+    Change(Vec<(LiveSetting, u32)>),
+    /// Settings to search for by predictions, which takes a while: [`Tuner::answer`] takes the result.
+    Search(Box<Question>),
+}
+
+/// What a window has measured, and the settings that may change.
+#[derive(Clone, Debug)]
+pub(crate) struct Question {
+    /// The plan with the settings that held.
+    pub(crate) plan: Plan,
+    pub(crate) sums: IntervalSums,
+    pub(crate) machine: Option<MachineFigures>,
+    /// Node behind which items are counted.
+    pub(crate) node: usize,
+    pub(crate) verdict: Verdict,
+    /// Settings that stay, because a change of them was undone.
+    pub(crate) resting: BTreeSet<LiveSetting>,
+    /// Number of changes by users before the question.
+    set: u64,
+    rates: (f64, f64),
+}
+
+/// What a window has measured with the settings that held.
+#[derive(Clone, Debug)]
+pub(crate) struct Measurement {
+    pub(crate) sums: IntervalSums,
+    pub(crate) machine: Option<MachineFigures>,
+    pub(crate) verdict: Verdict,
+    /// Items per second that the consumer took.
+    pub(crate) rate: f64,
+}
+
+/// Tunes one run.
+#[derive(Debug)]
+pub(crate) struct Tuner {
+    mode: Tune,
+    /// The plan with the settings that hold now.
+    plan: Plan,
+    shape: PipelineShape,
+    window: IntervalSums,
+    /// Number of windows so far.
+    windows: u64,
+    /// Time before which sums belong to no window.
+    settles_until: Option<u64>,
+    /// Node behind which the items of a window are counted: the one with the most items among those that all samples pass.
+    node: Option<usize>,
+    /// Rates of the last windows with the same settings.
+    recent: VecDeque<f64>,
+    /// Limit of the last window.
+    last: Option<Limit>,
+    /// Limit, rate and number of windows of the last state in which there was nothing to do.
+    idle: Option<(Limit, f64)>,
+    /// The last window without a trial.
+    latest: Option<Measurement>,
+    trial: Option<Trial>,
+    rests: BTreeMap<LiveSetting, Rest>,
+    changes: Vec<SettingChange>,
+    /// Number of changes by users.
+    set: u64,
+}
+
+type Limit = (VerdictKind, Option<String>);
+
+/// Changes that are tried together, one after another.
+#[derive(Debug)]
+struct Trial {
+    proposed: Proposed,
+    /// Number of changes made so far.
+    made: usize,
+    /// Values before the trial, for each change made.
+    before: Vec<u32>,
+    /// Rate before the trial, behind the node where items are counted, and at the sink.
+    base: (f64, f64),
+    evidence: String,
+}
+
+#[derive(Debug, Default)]
+struct Rest {
+    /// Number of the window from which on the setting may be tried again.
+    until: u64,
+    times: u32,
+}
+
+impl Tuner {
+    pub(crate) fn new(mode: Tune, plan: Plan, shape: PipelineShape) -> Self {
+        Self {
+            mode,
+            plan,
+            shape,
+            window: IntervalSums::default(),
+            windows: 0,
+            settles_until: None,
+            node: None,
+            recent: VecDeque::new(),
+            last: None,
+            idle: None,
+            latest: None,
+            trial: None,
+            rests: BTreeMap::new(),
+            changes: Vec::new(),
+            set: 0,
+        }
+    }
+
+    /// True at the start of a window.
+    pub(crate) fn window_is_empty(&self) -> bool {
+        self.window.t1 == 0
+    }
+
+    /// Changes so far, oldest first.
+    pub(crate) fn changes(&self) -> &[SettingChange] {
+        &self.changes
+    }
+
+    /// The last window without a trial; `None` before the first one ends.
+    pub(crate) fn latest(&self) -> Option<&Measurement> {
+        self.latest.as_ref()
+    }
+
+    /// The plan with the settings that hold now.
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Records that a user has changed a setting. A trial ends with the values that its settings have.
+    pub(crate) fn on_set(&mut self, setting: LiveSetting, value: u32, by: &str, at: u64) {
+        if let Some(trial) = self.trial.take() {
+            self.close(&trial, ChangeOutcome::Kept, None, at);
+        }
+        self.set += 1;
+        self.add_change(SettingChange {
+            at_s: seconds(at),
+            until_s: None,
+            pointer: setting.pointer(&self.plan),
+            from: setting.value(&self.plan).unwrap_or(value),
+            to: value,
+            evidence: by.to_owned(),
+            before: None,
+            predicted: None,
+            measured: None,
+            outcome: ChangeOutcome::Set,
+        });
+        setting.set(&mut self.plan, value);
+        self.start_window(at);
+        self.forget();
+    }
+
+    /// Adds the next sums of the run. Returns true if a window is complete, for which [`Self::decide`] is to be called.
+    pub(crate) fn add(&mut self, sums: &Sums) -> bool {
+        let Some(until) = self.settles_until else {
+            if sums.queues.last().is_some_and(|sink| sink.row.gets > 0) {
+                self.settles_until = Some(sums.t1.nanos() + SETTLING);
+            }
+            return false;
+        };
+        if sums.t0.nanos() < until {
+            return false;
+        }
+        self.window.add(sums);
+        let length = self.window.t1 - self.window.t0;
+        let items =
+            self.node.or_else(|| self.busiest_node()).map_or(0, |node| self.window.queues[node].row.gets);
+        let at_sink = self.window.queues.last().map_or(0, |sink| sink.row.gets);
+        (length >= WINDOW && items >= WINDOW_ITEMS && at_sink >= SINK_ITEMS) || length >= LONGEST_WINDOW
+    }
+
+    /// Judges the window that is complete.
+    pub(crate) fn decide(&mut self, machine: Option<MachineFigures>) -> Step {
+        let sums = std::mem::take(&mut self.window);
+        self.windows += 1;
+        let nothing = Step::Change(Vec::new());
+        let Some(node) = self.node.or_else(|| busiest(&self.plan, &sums)) else { return nothing };
+        self.node = Some(node);
+        let rates = (rate_of(&sums, node), rate_of(&sums, sums.queues.len() - 1));
+        let pressure = machine.as_ref().and_then(|machine| machine.pressure);
+        let memory_is_short = pressure.is_some_and(|pressure| pressure.memory >= MEMORY_SHORT);
+        if let Some(trial) = self.trial.take() {
+            return Step::Change(self.go_on(trial, rates, memory_is_short, sums.t1));
+        }
+        let verdict = self.verdict(&sums, machine.as_ref());
+        self.latest =
+            Some(Measurement { sums: sums.clone(), machine, verdict: verdict.clone(), rate: rates.1 });
+        let limit = (verdict.kind, verdict.stage.clone());
+        let is_same = self.last.replace(limit.clone()).is_none_or(|last| last == limit);
+        self.recent.push_back(rates.0);
+        if self.recent.len() > HISTORY {
+            self.recent.pop_front();
+        }
+        let is_sure = is_same && self.recent.len() >= 2 && !memory_is_short && may_help(verdict.kind);
+        if self.mode == Tune::Off || !is_sure || self.is_idle(&limit, rates.0) {
+            return nothing;
+        }
+        let resting = self.rests.iter().filter(|(_, rest)| rest.until > self.windows);
+        let resting = resting.map(|(setting, _)| *setting).collect();
+        let (plan, set) = (self.plan.clone(), self.set);
+        Step::Search(Box::new(Question { plan, sums, machine, node, verdict, resting, set, rates }))
+    }
+
+    /// Takes what a search has found, and returns the settings to change now, with their new values.
+    pub(crate) fn answer(
+        &mut self,
+        question: Question,
+        proposed: Option<Proposed>,
+        at: u64,
+    ) -> Vec<(LiveSetting, u32)> {
+        let Question { verdict, rates, set, .. } = question;
+        if set != self.set {
+            return Vec::new();
+        }
+        let (least, limit) = (self.least_gain(), (verdict.kind, verdict.stage));
+        let worth = |proposed: &Proposed| proposed.gains.last().is_some_and(|gain| *gain > 1.0 + least);
+        let Some(proposed) = proposed.filter(worth) else {
+            self.idle = Some((limit, rates.0));
+            return Vec::new();
+        };
+        let (before, base) = (Vec::new(), (self.base(), rates.1));
+        let trial = Trial { proposed, made: 0, before, base, evidence: verdict.sentence };
+        if self.mode == Tune::Suggest {
+            self.suggest(&trial, at);
+            self.idle = Some((limit, rates.0));
+            return Vec::new();
+        }
+        self.make_next(trial, at)
+    }
+
+    /// Judges the change that was made last.
+    fn go_on(
+        &mut self,
+        trial: Trial,
+        (rate, sink): (f64, f64),
+        memory_is_short: bool,
+        at: u64,
+    ) -> Vec<(LiveSetting, u32)> {
+        let (base, least) = (trial.base.0, self.least_gain());
+        let is_last = trial.made == trial.proposed.changes.len();
+        if memory_is_short || rate < base * (1.0 - least) || (is_last && rate <= base * (1.0 + least)) {
+            return self.undo(&trial, Some(sink), at);
+        }
+        if is_last {
+            self.close(&trial, ChangeOutcome::Kept, Some(sink), at);
+            self.forget();
+            self.start_window(at);
+            return Vec::new();
+        }
+        if let Some(change) = self.changes.last_mut() {
+            (change.measured, change.until_s) = (Some(sink), Some(seconds(at)));
+        }
+        self.make_next(trial, at)
+    }
+
+    /// Makes the next change of a trial.
+    fn make_next(&mut self, mut trial: Trial, at: u64) -> Vec<(LiveSetting, u32)> {
+        let (setting, value) = trial.proposed.changes[trial.made];
+        let from = setting.value(&self.plan).unwrap_or(value);
+        let predicted = trial.base.1 * trial.proposed.gains[trial.made];
+        self.record(&trial, (setting, from, value), predicted, ChangeOutcome::Trying, at);
+        trial.before.push(from);
+        trial.made += 1;
+        self.trial = Some(trial);
+        setting.set(&mut self.plan, value);
+        self.start_window(at);
+        vec![(setting, value)]
+    }
+
+    fn undo(&mut self, trial: &Trial, measured: Option<f64>, at: u64) -> Vec<(LiveSetting, u32)> {
+        self.close(trial, ChangeOutcome::Undone, measured, at);
+        let made = trial.proposed.changes.iter().zip(&trial.before);
+        let back: Vec<_> = made.map(|((setting, _), before)| (*setting, *before)).rev().collect();
+        for (setting, before) in &back {
+            setting.set(&mut self.plan, *before);
+            let rest = self.rests.entry(*setting).or_default();
+            rest.until = self.windows + (REST << rest.times.min(16));
+            rest.times += 1;
+        }
+        self.forget();
+        self.start_window(at);
+        back
+    }
+
+    /// Notes the outcome of the changes of a trial.
+    fn close(&mut self, trial: &Trial, outcome: ChangeOutcome, measured: Option<f64>, at: u64) {
+        let first = self.changes.len().saturating_sub(trial.made);
+        self.changes[first..].iter_mut().for_each(|change| change.outcome = outcome);
+        if let (Some(change), Some(_)) = (self.changes.last_mut(), measured) {
+            (change.measured, change.until_s) = (measured, Some(seconds(at)));
+        }
+    }
+
+    fn suggest(&mut self, trial: &Trial, at: u64) {
+        for (&(setting, value), gain) in trial.proposed.changes.iter().zip(&trial.proposed.gains) {
+            let from = setting.value(&self.plan).unwrap_or(value);
+            self.record(trial, (setting, from, value), trial.base.1 * gain, ChangeOutcome::Suggested, at);
+        }
+    }
+
+    fn record(
+        &mut self,
+        trial: &Trial,
+        (setting, from, to): (LiveSetting, u32, u32),
+        predicted: f64,
+        outcome: ChangeOutcome,
+        at: u64,
+    ) {
+        self.add_change(SettingChange {
+            at_s: seconds(at),
+            until_s: None,
+            pointer: setting.pointer(&self.plan),
+            from,
+            to,
+            evidence: trial.evidence.clone(),
+            before: Some(trial.base.1),
+            predicted: Some(predicted),
+            measured: None,
+            outcome,
+        });
+    }
+
+    fn add_change(&mut self, change: SettingChange) {
+        if self.changes.len() == MAX_CHANGES {
+            self.changes.remove(0);
+        }
+        self.changes.push(change);
+    }
+
+    fn start_window(&mut self, at: u64) {
+        self.window = IntervalSums::default();
+        self.settles_until = self.settles_until.map(|_| at + SETTLING);
+    }
+
+    /// Forgets what was measured with other settings.
+    fn forget(&mut self) {
+        self.recent.clear();
+        (self.last, self.idle) = (None, None);
+    }
+
+    /// True if there was nothing to do in this state before, and no setting has rested since.
+    fn is_idle(&mut self, limit: &Limit, rate: f64) -> bool {
+        let has_rested = self.rests.values().any(|rest| rest.until == self.windows);
+        let is_idle = self
+            .idle
+            .as_ref()
+            .is_some_and(|(was, before)| was == limit && (rate / before - 1.0).abs() < MOVED);
+        is_idle && !has_rested
+    }
+
+    /// Smallest gain that the rate does not show by itself: 3 %, or twice the median deviation of the last windows.
+    fn least_gain(&self) -> f64 {
+        let middle = median(self.recent.iter().copied());
+        let deviation = median(self.recent.iter().map(|rate| (rate / middle - 1.0).abs()));
+        GAIN.max(2.0 * deviation)
+    }
+
+    /// Rate with the settings that hold, from the last windows.
+    fn base(&self) -> f64 {
+        median(self.recent.iter().copied())
+    }
+
+    fn busiest_node(&self) -> Option<usize> {
+        busiest(&self.plan, &self.window)
+    }
+
+    fn verdict(&self, sums: &IntervalSums, machine: Option<&MachineFigures>) -> Verdict {
+        let mut shape = self.shape.clone();
+        shape.resize(&self.plan);
+        let capacities = self.plan.nodes().map(|(_, capacity)| capacity.get() as usize);
+        let measured = Measured {
+            from_s: seconds(sums.t0),
+            to_s: seconds(sums.t1),
+            stages: sums.stages.iter().map(|stage| stage.figures()).collect(),
+            queues: sums
+                .queues
+                .iter()
+                .zip(capacities)
+                .map(|(queue, capacity)| queue.figures(capacity))
+                .collect(),
+            samples: None,
+            is_warm: true,
+            is_over: false,
+            failures: &[],
+            machine,
+        };
+        Verdict::of(&shape, measured)
+    }
+}
+
+/// True if more concurrency, or deeper queues, may remove a limit of this kind.
+fn may_help(kind: VerdictKind) -> bool {
+    match kind {
+        VerdictKind::Stage | VerdictKind::Storage | VerdictKind::Threads | VerdictKind::Variance => true,
+        VerdictKind::Consumer
+        | VerdictKind::Source
+        | VerdictKind::Permits
+        | VerdictKind::Failures
+        | VerdictKind::NothingWaits
+        | VerdictKind::TooLittle => false,
+    }
+}
+
+/// The last node with about the most items, of those that all samples pass.
+fn busiest(plan: &Plan, sums: &IntervalSums) -> Option<usize> {
+    let routes = plan.routes();
+    let is_passed = |node: &usize| routes.iter().all(|span| !span.contains(*node));
+    let gets = |node: usize| sums.queues[node].row.gets;
+    let most = (0..sums.queues.len()).filter(is_passed).map(gets).max()?;
+    (0..sums.queues.len()).rev().filter(is_passed).find(|node| gets(*node) * 2 >= most)
+}
+
+/// Items per second that were taken behind a node.
+fn rate_of(sums: &IntervalSums, node: usize) -> f64 {
+    let row = &sums.queues[node].row;
+    if row.elapsed == 0 { 0.0 } else { row.gets as f64 / seconds(row.elapsed) }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
+    f64::midpoint(sorted[last / 2], sorted[last.div_ceil(2)])
+}
+
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}

@@ -1,0 +1,65 @@
+//! Settings that change in a run of a server.
+
+use penstock_tests::{Answer, Call, Served, Serving};
+use serde_json::{Value, json};
+
+use super::sleepy;
+
+fn patch(served: &Served, id: &str, set: &Value) -> Answer {
+    let body = json!({ "set": set }).to_string();
+    served.ask(
+        "PATCH",
+        &format!("/api/v1/runs/{id}/settings"),
+        Some(("application/json", body.as_bytes())),
+        &[],
+    )
+}
+
+/// Concurrency of the first stage and capacity of the sink queue, as the snapshot of a run shows them.
+fn now(run: &Value) -> (u64, u64) {
+    let snapshot = &run["snapshot"];
+    let sink = snapshot["queues"].as_array().unwrap().last().unwrap();
+    (snapshot["stages"][0]["concurrency"].as_u64().unwrap(), sink["capacity"].as_u64().unwrap())
+}
+
+#[test]
+fn settings_of_a_run_change_while_it_goes_on_and_a_resumed_run_keeps_them() {
+    let served = Serving::default().start();
+    let id = served.submit(&sleepy(1_000_000, 5.0));
+    served.until(&id, |run| run["snapshot"]["ledger"]["total"]["delivered"].as_u64() > Some(0));
+    for (wrong, told) in [
+        (
+            json!({ "/stages/0/sleep/mean_ms": 1 }),
+            "these can: /stages/0/sleep/concurrency, /stages/0/sleep/queue, /sink/queue, /threads",
+        ),
+        (json!({ "/stages/0/sleep/concurrency": 4097, "/sink/queue": 9 }), "must be from 1 to 4096"),
+        (json!({ "/threads": 2 }), "started with 1 threads"),
+    ] {
+        let refused = patch(&served, &id, &wrong).is(422).text();
+        assert!(refused.contains(told), "{refused}");
+    }
+    let changed =
+        patch(&served, &id, &json!({ "/stages/0/sleep/concurrency": 8, "/sink/queue": 9 })).is(200).json();
+    let changes: Vec<_> =
+        changed["changes"].as_array().unwrap().iter().map(|change| change["to"].clone()).collect();
+    assert_eq!(changes, [json!(9), json!(8)], "a refused request changes nothing");
+    let said = Call::new(&["set"])
+        .argument(&id)
+        .argument("/sink/queue=10")
+        .argument("--server")
+        .argument(format!("http://{}", served.address()));
+    assert_eq!(said.finish().exits(0).stdout, "/sink/queue 9 -> 10\n");
+    assert_eq!(now(&served.get(&format!("/runs/{id}")).is(200).json()), (8, 10));
+
+    served.post(&format!("/runs/{id}/stop"), &json!({})).is(200);
+    assert!(patch(&served, &id, &json!({ "/sink/queue": 3 })).is(409).text().contains("has ended"));
+    assert_eq!(
+        served.get(&format!("/runs/{id}/settings")).is(200).json()["changes"].as_array().unwrap().len(),
+        3
+    );
+    let resumed = served.post(&format!("/runs/{id}/resume"), &json!({})).is(201).json();
+    let resumed = resumed["id"].as_str().unwrap();
+    let run = served.until(resumed, |run| run["snapshot"]["ledger"]["total"]["delivered"].as_u64() > Some(0));
+    assert_eq!(now(&run), (8, 10));
+    served.post(&format!("/runs/{resumed}/stop"), &json!({})).is(200);
+}
