@@ -58,6 +58,7 @@ async function ask<T>(method: string | undefined, path: string, body: string | B
 export const get = <T>(path: string, query?: Query, signal?: AbortSignal) => ask<T>(undefined, path, null, { query, signal })
 export const post = <T>(path: string, body?: unknown, more?: Sent) => ask<T>('POST', path, body === undefined ? null : JSON.stringify(body), more)
 export const postText = <T>(path: string, body: string | Blob, more?: Sent) => ask<T>('POST', path, body, more)
+export const patch = <T>(path: string, body: unknown) => ask<T>('PATCH', path, JSON.stringify(body))
 export const put = <T>(path: string, body: unknown) => ask<T>('PUT', path, JSON.stringify(body))
 export const remove = (path: string) => ask<void>('DELETE', path, null)
 

@@ -1,10 +1,10 @@
 // Requests to the API by the name of the resource.
 
-import { address, ApiError, get, post, postText, problem, put, readProblem, remove, send } from './client'
+import { address, ApiError, get, patch, post, postText, problem, put, readProblem, remove, send } from './client'
 import type {
   AuditEntry, BenchReport, BenchmarkComparison, BenchmarkProgress, BenchmarkSummary, CurrentBenchmark, DeadLetters, LogEntry, Metric, ModuleDetail,
-  ModuleSummary, ModuleUpload, Page, PipelineDocument, PredictRequest, Predicted, QueryOf, ReplayReport, RunDetail, RunError, RunFigures, RunSpec,
-  RunSummary, RunTags, Series, Session, StartBenchmark, StoreKeys, StoreSummary, System, TaskTimes, Timeline, TrialReport, TryRequest, Validation,
+  ModuleSummary, ModuleUpload, Page, PipelineDocument, PredictRequest, Predicted, QueryOf, ReplayReport, RunDetail, RunError, RunFigures, RunSettings,
+  RunSpec, RunSummary, RunTags, Series, Session, StartBenchmark, StoreKeys, StoreSummary, System, TaskTimes, Timeline, TrialReport, TryRequest, Validation,
 } from './types'
 
 type SeriesQuery = Omit<QueryOf<'show_series'>, 'metrics' | 'ids'> & { metrics?: Metric[]; ids?: string[] }
@@ -29,6 +29,9 @@ export const api = {
   resume: (id: string, force: boolean) => post<RunDetail>(`${run(id)}/resume`, undefined, { query: { force } }),
   deleteRun: (id: string) => remove(run(id)),
   setTags: (id: string, tags: string[]) => put<RunTags>(`${run(id)}/tags`, { tags }),
+  settings: (id: string, signal?: AbortSignal) => get<RunSettings>(`${run(id)}/settings`, {}, signal),
+  /** Changes settings while the run goes on: all of them or none. */
+  setSettings: (id: string, set: Record<string, number>) => patch<RunSettings>(`${run(id)}/settings`, { set }),
   spec: (id: string, signal?: AbortSignal) => get<RunSpec>(`${run(id)}/spec`, {}, signal),
   figures: (id: string, query: QueryOf<'show_figures'>, signal?: AbortSignal) => get<RunFigures>(`${run(id)}/figures`, { ...query }, signal),
   series: (id: string, query: SeriesQuery, signal?: AbortSignal) =>

@@ -2,24 +2,33 @@
 
 import type { TimelineEvent, VerdictSpan } from '../api/types'
 import type { Tone } from '../parts/Badge.svelte'
+import { gainOf, type NamedChange } from './changes'
 import { inShort } from './verdict'
 
-type Kind = TimelineEvent['kind'] | 'limit_moved'
-/** An event of the server's timeline, or a change of the run's limit. */
+type Kind = TimelineEvent['kind'] | 'limit_moved' | 'setting_changed'
+/** An event of the server's timeline, or a change of the run's limit or of a setting. */
 export type RunEvent = Pick<TimelineEvent, 'from_s' | 'to_s' | 'text'> & { kind: Kind }
 
 /** Kinds of events, most urgent first: a mark of several events shows the sign of the first kind. */
 export const EVENTS: Record<Kind, { sign: string; tone: Tone; words: [one: string, more: string] }> = {
   failure_burst: { sign: '✕', tone: 'bad', words: ['failure burst', 'failure bursts'] },
   instance_replaced: { sign: '↻', tone: 'warn', words: ['replaced module instance', 'replaced module instances'] },
+  setting_changed: { sign: '⚙', tone: 'idle', words: ['change of a setting', 'changes of settings'] },
   limit_moved: { sign: '⇄', tone: 'idle', words: ['change of the limit', 'changes of the limit'] },
 }
 
-/** Events in order of time. Each span of the limit after the first starts with a change of the limit. */
-export function eventsOf(timeline: readonly TimelineEvent[], spans: readonly VerdictSpan[], name: (id: string | null) => string | null): RunEvent[] {
+/** Events in order of time. Each span of the limit after the first starts with a change of the limit. Changes that are only suggested are no events. */
+export function eventsOf(timeline: readonly TimelineEvent[], spans: readonly VerdictSpan[], changes: readonly NamedChange[], name: (id: string | null) => string | null): RunEvent[] {
   const words = ({ kind, stage }: VerdictSpan) => inShort(kind, name(stage))
   const moves = spans.slice(1).map((span, place): RunEvent => ({ from_s: span.from_s, to_s: span.from_s, kind: 'limit_moved', text: `Limit changed from ${words(spans[place] as VerdictSpan)} to ${words(span)}` }))
-  return [...timeline, ...moves].sort((one, other) => one.from_s - other.from_s)
+  const made = changes.filter(({ outcome }) => outcome !== 'suggested').map((change): RunEvent => ({ from_s: change.at_s, to_s: change.until_s ?? change.at_s, kind: 'setting_changed', text: inWords(change) }))
+  return [...timeline, ...moves, ...made].sort((one, other) => one.from_s - other.from_s)
+}
+
+/** A change such as `Concurrency of decode 1 → 8: kept, +210 %`. */
+function inWords(change: NamedChange): string {
+  const gain = gainOf(change)
+  return `${change.setting} ${change.from} → ${change.to}: ${change.outcome}${gain === null ? '' : `, ${gain}`}`
 }
 
 /** Marks of the events in a range, with their middles in pixels; events less than `apart` pixels apart share a mark. `at` converts a time to pixels. */

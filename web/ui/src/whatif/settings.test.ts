@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 
 import type { QueueRecord, StageRecord } from '../api/types'
 import type { Step } from '../run/pipeline'
-import { areSame, asSet, faultsAt, knobsOfRun, nameOf, readSettings, rowsOf, settingsOf, valueOf, withValue, written, type Knob } from './settings'
+import { areSame, asSet, faultsAt, knobsOfRun, nameOf, ownerOf, readSettings, rowsOf, settingsOf, valueOf, withValue, written, type Knob } from './settings'
 
 const kinds: Record<string, string> = { '1:fetch': 'fetch', '2:aggregate': 'aggregate', '3:decode': 'wasm' }
 const step = (id: string, capacity: number, concurrency: number | null = null): Step => ({
@@ -112,6 +112,13 @@ describe('names and faults', () => {
     expect(nameOf('/sink/queue', rows)).toBe('sink: queue capacity')
     expect(nameOf('/threads', rows)).toBe('threads')
     expect(nameOf('/stages/9/wasm/queue', rows)).toBe('stages 9 wasm queue')
+  })
+
+  it('find the step of a setting by its pointer alone', () => {
+    const ids = ['0:src', '1:fetch', '2:media.by', '2:media/a', '2:media/a/1:nap', '2:media/else', '2:media/else/1:n', '2:media', '3:sink']
+    const owner = (pointer: string) => ownerOf(pointer, ids)
+    expect(['/source/range/queue', '/stages/0/fetch/concurrency', '/sink/queue', '/threads', '/stages/9/wasm/queue'].map(owner)).toEqual(['0:src', '1:fetch', '3:sink', null, null])
+    expect(['by/module/concurrency', 'paths/a/0/sleep/queue', 'else/0/wasm/queue', 'queue'].map((rest) => owner(`/stages/1/route/${rest}`))).toEqual(['2:media.by', '2:media/a/1:nap', '2:media/else/1:n', '2:media'])
   })
 
   it('are found for a value and for its parents', () => {

@@ -42,6 +42,18 @@ function placeOf(id: string): (string | number)[] {
   return ['stages', ...parts.flat()]
 }
 
+/** Id of the step that has the setting at a pointer; `null` for settings of the whole run. `ids` are those of all steps in order. */
+export function ownerOf(pointer: string, ids: readonly string[]): string | null {
+  if (isUnder(pointer, '/source')) return ids[0] ?? null
+  if (isUnder(pointer, '/sink')) return ids.at(-1) ?? null
+  const depthOf = (id: string) => pointerOf(placeOf(id)).length
+  const around = ids.filter((id) => isUnder(pointer, pointerOf(placeOf(id))))
+  const deepest = Math.max(...around.map(depthOf))
+  const found = around.filter((id) => depthOf(id) === deepest)
+  // The module of a route is a step in front of it, with the same place.
+  return (pointer.startsWith('/route/by/', deepest) ? found[0] : found.at(-1)) ?? null
+}
+
 function valueAt(document: unknown, place: readonly (string | number)[]): unknown {
   return place.reduce<unknown>((value, key) => (Array.isArray(value) ? (value as unknown[])[Number(key)] : record(value)?.[key]), document)
 }
