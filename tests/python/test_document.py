@@ -129,7 +129,7 @@ CONSUMERS: dict[str, dict[str, Any]] = {
     "stream": {"ahead": 2, "wait_s": 7.5},
 }
 DOCUMENT: dict[str, dict[str, Any]] = {
-    "set": {"name": "all", "seed": 5, "deterministic": True, "threads": 2, "interval_s": 0.5, "buffer_mib": 64, "max_failures": {"count": 9}},
+    "set": {"name": "all", "seed": 5, "deterministic": True, "threads": 2, "tune": "suggest", "interval_s": 0.5, "buffer_mib": 64, "max_failures": {"count": 9}},
 }
 
 
