@@ -136,16 +136,6 @@ impl Rehearsal {
         self.simulation.drive();
         changed
     }
-
-    /// Changes the time that the consumer takes for an item.
-    pub fn set_consumer(&mut self, consumer: StepTimes) {
-        self.simulation.consumer = consumer;
-    }
-
-    /// Changes the number of cores that other work would use if it had them.
-    pub fn set_foreign_cores(&mut self, cores: f64) {
-        self.simulation.cores.set_foreign(self.simulation.now, cores);
-    }
 }
 
 /// One run in simulated time.

@@ -7,6 +7,7 @@ use penstock_engine::clock::MonotonicClock;
 use penstock_engine::graph::{Graph, StageOp};
 use penstock_engine::memory::{BatchMemory, Pool};
 use penstock_engine::ports::{Consumer, Observer, Source as SampleSource, ThreadOpFactory};
+use penstock_engine::running::StopReason;
 use penstock_types::fault::SpecFault;
 use penstock_types::plan::{Fields, Plan, StagePlan};
 use penstock_types::policy::OnError;
@@ -92,8 +93,14 @@ impl ReadyRun {
         });
         let running =
             self.graph.start(self.runtime, self.clock.clone(), observers).map_err(StartError::Thread)?;
-        let tuner = tuner.map(|work| work.start(running.handle(), self.clock.clone()));
-        let tuner = tuner.transpose().map_err(StartError::Thread)?;
+        let tuner = match tuner.map(|work| work.start(running.handle(), self.clock.clone())).transpose() {
+            Ok(tuner) => tuner,
+            Err(error) => {
+                running.handle().stop(StopReason::Asked);
+                running.wait();
+                return Err(StartError::Thread(error));
+            }
+        };
         Ok(Run::new(running, tuner, self.clock, self.watcher, self.start))
     }
 }

@@ -520,6 +520,7 @@ fn repeat(
     tags.iter().for_each(|tag| request.update([tag.as_bytes(), b","].concat()));
     Ok(Repeat { token: token.to_owned(), key, request: request.finalize().into() })
 }
+
 fn refused(fault: SetFault) -> RunsError {
     RunsError::Refused(fault.to_string())
 }

@@ -89,9 +89,9 @@ pub enum ChangeOutcome {
 }
 
 impl SettingChange {
-    /// True if the setting has the value of this change.
+    /// True if the change stays; one that is still being measured may not.
     pub fn holds(&self) -> bool {
-        matches!(self.outcome, ChangeOutcome::Set | ChangeOutcome::Trying | ChangeOutcome::Kept)
+        matches!(self.outcome, ChangeOutcome::Set | ChangeOutcome::Kept)
     }
 }
 

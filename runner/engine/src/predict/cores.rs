@@ -22,12 +22,6 @@ impl<T> Cores<T> {
         Self { count, foreign, given: 0.0, at: 0, work: BTreeMap::new(), begun: 0 }
     }
 
-    /// Changes the number of work items of others.
-    pub(super) fn set_foreign(&mut self, now: u64, foreign: f64) {
-        self.advance(now);
-        self.foreign = foreign;
-    }
-
     pub(super) fn begin(&mut self, now: u64, nanos: u64, piece: T) {
         self.advance(now);
         self.begun += 1;

@@ -3,6 +3,7 @@ use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
 use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::lock::locked;
@@ -71,9 +72,10 @@ impl LiveSettings {
         settings.collect()
     }
 
-    /// Values of the settings that hold now, by their places in the document, without the number of threads.
+    /// Values of the settings without the number of threads, by their places in the document. Those of a trial that is not over have their
+    /// earlier values.
     pub fn values(&self) -> BTreeMap<String, u32> {
-        let plan = self.plan();
+        let plan = locked(&self.tuner).plan_without_trial();
         let settings = LiveSetting::all(&plan).filter(|setting| *setting != LiveSetting::Threads);
         settings
             .filter_map(|setting| Some((setting.pointer(&plan).to_string(), setting.value(&plan)?)))
@@ -97,7 +99,7 @@ impl LiveSettings {
         plan: &Plan,
         before: &BTreeMap<String, ChangedSetting>,
     ) -> BTreeMap<String, ChangedSetting> {
-        let now = self.plan();
+        let now = locked(&self.tuner).plan_without_trial();
         let settings = LiveSetting::all(plan).filter_map(|setting| {
             let (pointer, to) = (setting.pointer(plan).to_string(), setting.value(&now)?);
             let from =
@@ -230,7 +232,10 @@ impl TunerWork {
                 Step::Search(question) => {
                     drop(tuner);
                     let times = question.times(&self.document, &self.limits);
-                    let found = question.search(&self.limits, &mut |plan| times.rate(plan, question.node));
+                    let found = question.search(&self.limits, &mut |plan| {
+                        // A long search does not delay the end of the run.
+                        if run.wait_for(Duration::ZERO) { None } else { times.rate(plan, question.node) }
+                    });
                     tuner = locked(&self.settings.tuner);
                     tuner.answer(*question, found, clock.now().nanos())
                 }

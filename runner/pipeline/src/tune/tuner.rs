@@ -161,6 +161,17 @@ impl Tuner {
         &self.plan
     }
 
+    /// The plan as it was before the trial that goes on, if there is one.
+    pub(crate) fn plan_without_trial(&self) -> Plan {
+        let mut plan = self.plan.clone();
+        if let Some(trial) = &self.trial {
+            for ((setting, _), before) in trial.proposed.changes.iter().zip(&trial.before).rev() {
+                setting.set(&mut plan, *before);
+            }
+        }
+        plan
+    }
+
     /// Records that a user has changed a setting. A trial ends with the values that its settings have.
     pub(crate) fn on_set(&mut self, setting: LiveSetting, value: u32, by: &str, at: u64) {
         if let Some(trial) = self.trial.take() {
