@@ -266,7 +266,7 @@ bench: guests ## Measure what the design promises, as ratios in one run, and pri
 	@$(TARGET_DIR)/release/make-data photos $(DEMO)/photos --count $(PHOTOS) --seed 1
 	cargo bench --locked $(ALL) --bench call
 	cargo bench --locked $(ALL) --bench table
-	@$(MAKE) --no-print-directory bench-python bench-formats bench-resume $(if $(BEFORE),bench-before)
+	@$(MAKE) --no-print-directory bench-tuned bench-python bench-formats bench-resume $(if $(BEFORE),bench-before)
 
 .PHONY: bench-peers
 bench-peers: build wheel
@@ -283,6 +283,11 @@ bench-python: photos bench-peers ## Measure the Python package beside PyTorch, g
 	@$(TARGET_DIR)/release/make-data photos $(DEMO)/large --count 2000 --width 1920 --height 1080 --seed 1
 	$(BENCH_PYTHON)/photos.py --photos $(DEMO)/large --draft --only penstock "threads + Pillow" --must 1.5 --aim 2.5
 	$(BENCH_PYTHON)/ends.py --must 0.2
+
+.PHONY: bench-tuned
+bench-tuned: photos ## Measure the settings that `penstock tune` finds beside an exhaustive search over them
+	cargo build --locked --release -p penstock-s3-server
+	python3 tests/benches/python/tuned.py --penstock $(PENSTOCK) --s3-server $(TARGET_DIR)/release/s3-server --photos $(DEMO)/photos
 
 .PHONY: bench-ray
 bench-ray: photos wheel ## Measure the Python package in Ray Train beside Ray Data, on two nodes on this machine (installs both)

@@ -33,6 +33,7 @@ mod output;
 mod pack;
 mod photos;
 mod predict;
+mod profile;
 mod registry;
 mod replay;
 mod resume;

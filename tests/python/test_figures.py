@@ -126,6 +126,21 @@ class Figures(unittest.TestCase):
             self.assertIn(f"  {line}", lines)
         self.assertEqual(pickle.loads(pickle.dumps(verdict)), verdict)
 
+    def test_a_tuned_loop_gets_faster_and_the_next_one_begins_with_its_settings(self) -> None:
+        pipeline = planes(1_000_000, step_ms=10, tune="apply", settings={"/stages/0/sleep/concurrency": 1})
+        until = time.monotonic() + 4 * PATIENCE
+        with pipeline:
+            for _ in pipeline:
+                changes = pipeline.stats().get("changes", [])
+                if any(change["outcome"] == "kept" for change in changes) or time.monotonic() > until:
+                    break
+        (kept, *_) = [change for change in changes if change["outcome"] == "kept"]
+        self.assertEqual((kept["pointer"], kept["from"]), ("/stages/0/sleep/concurrency", 1))
+        self.assertGreater(kept["measured"], 1.03 * kept["before"])
+        with pipeline:
+            next(iter(pipeline))
+            self.assertGreater(pipeline.stats()["stages"][0]["concurrency"], 1)
+
     def test_settings_that_the_document_omits_have_their_defaults(self) -> None:
         pipeline = planes(8)
         for _ in pipeline:

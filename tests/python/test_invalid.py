@@ -171,6 +171,7 @@ class Invalid(unittest.TestCase):
         self.assertEqual(len(list(planes(8, threads=numpy.int64(2)))), 2)
         self.refused("`max_held` is 1;", "from 2", max_held=1)
         self.refused("`epoch` is -1;", epoch=-1)
+        self.refused("`tune` is 'on';", "`apply`", tune="on")
         self.refused("`epoch` is 1.5;", epoch=1.5)
         pipeline = planes(8)
         pipeline.epoch = 2**40

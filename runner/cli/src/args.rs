@@ -89,6 +89,15 @@ pub(crate) enum Command {
         Exit codes: 0 tuned, also if no change helps, 1 the run failed, 2 bad input, 130 stopped by Ctrl-C."
     )]
     Tune(TuneArgs),
+    /// Measure what each stage can do alone, with 1, 2, 4, ... ops at a time, and how much ops slow each other down.
+    ///
+    /// A short run of the pipeline records the inputs of the stages; each stage then takes its own again and again.
+    #[command(after_help = "Examples:\n  penstock profile photos.json --store photos=./photos\n  \
+        penstock profile photos.json --store photos=./photos --stage decode --threads 1,2,4,8 -o profile.json\n  \
+        penstock predict photos.json --from out --profile profile.json --threads 8\n\n\
+        Stores and modules are given as for `penstock run`.\n\
+        Exit codes: 0 measured, 1 a run failed, 2 bad input, 130 stopped by Ctrl-C.")]
+    Profile(ProfileArgs),
     /// Measure the gain that faster loading could bring: the pipeline as it is, the loader alone, and the consumer alone.
     #[command(after_help = "Example:\n  penstock headspace photos.json --store photos=./photos\n\n\
         Stores and modules are given as for `penstock run`.\n\
@@ -293,6 +302,9 @@ pub(crate) struct PredictArgs {
     /// Take the times from this run: a folder written by `penstock run --out`.
     #[arg(long, value_name = "DIR")]
     pub(crate) from: Option<PathBuf>,
+    /// Take what stages slow each other down by from this file, written by `penstock profile -o`.
+    #[arg(long, value_name = "FILE", requires = "from")]
+    pub(crate) profile: Option<PathBuf>,
     /// Predict a run of this duration from its start, e.g. `10s` [default: a run that has warmed up].
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) time: Option<Duration>,
@@ -328,10 +340,51 @@ pub(crate) struct TuneArgs {
     /// Write the document with the settings that were found to this file, or to standard output if it is `-`.
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    /// Take what stages slow each other down by from this file, written by `penstock profile -o`, for better predictions.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) profile: Option<PathBuf>,
     /// Begin with the settings of the document instead of 1.
     #[arg(long)]
     pub(crate) from_document: bool,
     /// Print the report as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show no progress.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ProfileArgs {
+    /// Pipeline document, a JSON file; `-` reads standard input.
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Change the document before it is read, e.g. `/threads=4` for the run that records.
+    #[arg(long = "set", value_name = "/POINTER=VALUE")]
+    pub(crate) settings: Vec<String>,
+    #[command(flatten)]
+    pub(crate) stores: StoreArgs,
+    #[command(flatten)]
+    pub(crate) modules: ModuleArgs,
+    /// Measure only this stage, by its id or name; may be repeated [default: all stages that do more than move samples].
+    #[arg(long = "stage", value_name = "ID")]
+    pub(crate) stages: Vec<String>,
+    /// Numbers of ops at a time, each on a thread of its own, for stages that compute [default: 1,2,4,... up to the cores of this machine].
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) threads: Vec<u32>,
+    /// Duration of the run that records the inputs.
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, default_value = "5s")]
+    pub(crate) record: Duration,
+    /// Duration of each measurement, which consists of three rounds.
+    #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, default_value = "1500ms")]
+    pub(crate) time: Duration,
+    /// Memory for all recorded inputs, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 512)]
+    pub(crate) memory_mib: u64,
+    /// Write the measurements as JSON to this file, for `penstock predict --profile`.
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Print the measurements as JSON.
     #[arg(long)]
     pub(crate) json: bool,
     /// Show no progress.
@@ -399,7 +452,7 @@ pub(crate) struct PipelineArgs {
     pub(crate) modules: ModuleArgs,
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ModuleArgs {
     /// Map a module name to a WebAssembly file.
     #[arg(long = "module", value_name = "NAME=PATH")]
@@ -409,7 +462,7 @@ pub(crate) struct ModuleArgs {
     pub(crate) cache_dir: Option<PathBuf>,
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct StoreArgs {
     #[arg(long = "store", value_name = "NAME=LOCATION", help = format!(
         "Map a store name to a folder, to {}, or to a `*.json` file that describes a data set in S3; overrides the configuration",

@@ -8,6 +8,7 @@ pub(crate) mod list;
 pub(crate) mod module;
 pub(crate) mod new;
 pub(crate) mod predict;
+pub(crate) mod profile;
 pub(crate) mod pull;
 pub(crate) mod push;
 pub(crate) mod replay;

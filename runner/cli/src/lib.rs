@@ -26,8 +26,8 @@ use tracing_subscriber::EnvFilter;
 
 use crate::args::{Args, BenchCommand, Command, IndexCommand, ModuleCommand, TokenCommand};
 use crate::commands::{
-    bench, check, compare, compile_module, headspace, index, list, module, new, predict, pull, push, replay,
-    run, serve, submit, test_stage, token, tune,
+    bench, check, compare, compile_module, headspace, index, list, module, new, predict, profile, pull, push,
+    replay, run, serve, submit, test_stage, token, tune,
 };
 use crate::input::{BadInput, with_runtime};
 use crate::text::{say_json, warn};
@@ -69,6 +69,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, compiler: Option<Comp
         Command::Check(args) => done(with_runtime(|runtime| check::check(runtime, args))),
         Command::Compare(args) => done(compare::compare(args)),
         Command::Tune(args) => with_runtime(|runtime| tune::tune(runtime, args)),
+        Command::Profile(args) => with_runtime(|runtime| profile::profile(runtime, args)),
         Command::Headspace(args) => with_runtime(|runtime| headspace::headspace(runtime, args)),
         Command::Predict(args) => done(with_runtime(|runtime| predict::predict(runtime, args))),
         Command::Replay(args) => with_runtime(|runtime| replay::replay(runtime, args)),

@@ -204,8 +204,17 @@ impl Item {
             Self::Batch(samples) => samples.iter().map(Sample::memory_bytes).sum(),
             Self::Collated(batch) => {
                 let keys = batch.keys.iter().map(|key| (SAMPLE_BYTES + key.len()) as u64).sum::<u64>();
-                keys + batch.fields.iter().map(|column| column.values.bytes()).sum::<u64>()
+                keys + self.value_bytes()
             }
+        }
+    }
+
+    /// Bytes of the values, without overhead.
+    pub fn value_bytes(&self) -> u64 {
+        match self {
+            Self::Sample(sample) => sample.bytes(),
+            Self::Batch(samples) => samples.iter().map(Sample::bytes).sum(),
+            Self::Collated(batch) => batch.fields.iter().map(|column| column.values.bytes()).sum(),
         }
     }
 

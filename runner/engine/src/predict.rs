@@ -5,7 +5,8 @@
 //! durations (`sleep`, `simulate`), each sample takes the same time as in a run of that document.
 //!
 //! Ops that compute share the machine's cores with each other and with other work on the machine: when there is more work than
-//! cores, all of it slows down equally (processor sharing). Waiting uses no core.
+//! cores, all of it slows down equally (processor sharing). Where a profile says so, an op that has a core also takes longer the more
+//! other cores are in use, because cores share caches, memory and often execution units. Waiting uses no core.
 
 mod cores;
 #[cfg(test)]
@@ -17,6 +18,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use penstock_types::policy::{Concurrency, OnError, Order};
+use penstock_types::profile::Contention;
 use penstock_types::run::{FailureClass, RunState, Window};
 use penstock_types::stats::Tick;
 
@@ -58,6 +60,8 @@ pub struct ScenarioOp {
     pub order: Order,
     /// Average number of output samples per input sample.
     pub yields: f64,
+    /// How much slower the op computes while other cores are in use.
+    pub contention: Contention,
 }
 
 /// Resource that an op occupies.
@@ -94,6 +98,8 @@ pub struct Prediction {
     pub items: u64,
     /// Samples that the consumer took in the interval.
     pub samples: u64,
+    /// Mean factor by which other work on the cores slowed down each stage, by its contention; waits for a core do not count.
+    pub slowdowns: Vec<f64>,
 }
 
 pub fn predict(scenario: Scenario, extent: Extent) -> Prediction {
@@ -221,6 +227,8 @@ impl Simulation {
             _ => None,
         });
         let ops: Vec<_> = ops.collect();
+        let contention = ops.iter().map(|op| op.as_ref().map(|op| op.contention.clone()).unwrap_or_default());
+        let contention: Vec<_> = contention.collect();
         Self {
             schedule: Schedule::new(shape, Tick::ZERO),
             reader: RunReader::default(),
@@ -232,13 +240,13 @@ impl Simulation {
                 is_busy: false,
             },
             owed: vec![0.0; ops.len()],
+            cores: Cores::new(scenario.cores, scenario.foreign_cores, contention),
             ops,
             consumer: scenario.consumer,
             consumer_is: ConsumerIs::Ready,
             free_workers: (0..threads).rev().collect(),
             now: 0,
             waiting: BTreeMap::new(),
-            cores: Cores::new(scenario.cores, scenario.foreign_cores),
             begun: 0,
             seen: 0,
             most: MOST_EVENTS as u64,
@@ -270,7 +278,8 @@ impl Simulation {
         let to = self.reading();
         let window = self.recorder.window(&from, &to);
         let items = window.queues.last().map_or(0, |queue| queue.figures.num_items);
-        Prediction { window, items, samples: self.schedule.delivered() - delivered }
+        let samples = self.schedule.delivered() - delivered;
+        Prediction { window, items, samples, slowdowns: self.cores.slowdowns() }
     }
 
     /// Takes the next event, if there is one until `end`.
@@ -301,9 +310,9 @@ impl Simulation {
     fn take_event(&mut self) {
         self.seen += 1;
         let tick = Tick::from_nanos(self.now);
-        if let Some((running, rest)) = self.cores.take_done(self.now) {
+        if let Some(((running, rest), cpu)) = self.cores.take_done(self.now) {
             // The computation is done; the op now waits for the rest of its duration.
-            self.after(rest, Event::Op(running));
+            self.after(rest, Event::Op(OpUnderWay { cpu, ..running }));
             return;
         }
         let Some((_, event)) = self.waiting.pop_first() else { return };
@@ -400,9 +409,9 @@ impl Simulation {
             OpPlace::Thread { computing, .. } => (takes as f64 * computing) as u64,
         };
         let output = self.output(task.stage, item, fails);
-        let running = OpUnderWay { task, worker, output, begin: self.now, cpu: computes };
+        let running = OpUnderWay { task, worker, output, begin: self.now, cpu: 0 };
         if computes > 0 {
-            self.cores.begin(self.now, computes, (running, takes - computes));
+            self.cores.begin(self.now, task.stage, computes, (running, takes - computes));
         } else {
             self.after(takes, Event::Op(running));
         }

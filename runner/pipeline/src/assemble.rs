@@ -67,8 +67,12 @@ impl Assembly<'_> {
         let gpus = Gpus::of(plan, self.max_held)?;
         let mut stages = Vec::with_capacity(plan.stages.len());
         for stage in &plan.stages {
-            let op = self.op(stage, &gpus, watched).await?.map(StageWork::Op);
-            let work = op.or_else(|| StageWork::moving(&stage.kind));
+            let tap = self.prepared.taps.get(&stage.id.to_string());
+            let op = self.op(stage, &gpus, watched).await?.map(|op| match tap {
+                Some(tap) => tap.clone().on(op),
+                None => op,
+            });
+            let work = op.map(StageWork::Op).or_else(|| StageWork::moving(&stage.kind));
             stages.push(stage_node(stage, work.expect("a stage without an op moves samples")));
         }
         let routes = routes(plan, |route, _| Some(Choice::Field(field_choice(route)))).unwrap_or_default();

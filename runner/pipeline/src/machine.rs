@@ -151,10 +151,15 @@ fn network() -> Option<[u64; 2]> {
     )
 }
 
+/// Time in which tasks of the machine have waited for memory since it started, in microseconds; `None` where the system does not report it.
+pub(crate) fn waited_for_memory() -> Option<u64> {
+    MemoryPressure::current().ok().map(|pressure| pressure.some.total)
+}
+
 fn stalled() -> Option<[u64; 3]> {
     Some([
         CpuPressure::current().ok()?.some.total,
-        MemoryPressure::current().ok()?.some.total,
+        waited_for_memory()?,
         IoPressure::current().ok()?.some.total,
     ])
 }

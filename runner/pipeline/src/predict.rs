@@ -19,6 +19,7 @@ use penstock_engine::stage_work::StageWork;
 use penstock_types::kinds::Work;
 use penstock_types::machine::MachineFigures;
 use penstock_types::plan::{Plan, StageKind, StagePlan};
+use penstock_types::profile::Profile;
 use penstock_types::run::{QueueRecord, StageRecord};
 use penstock_types::spec::Consumer;
 use penstock_types::traversal::Traversal;
@@ -28,7 +29,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 pub use self::baseline::Baseline;
-use self::baseline::{NoGain, computing_share, rate};
+use self::baseline::{NoGain, calibrate, computing_share, rate};
 pub(crate) use self::recording::IntervalSums;
 use self::recording::RecordedStage;
 pub use self::recording::{Recording, RecordingError};
@@ -152,7 +153,7 @@ pub fn predict_plan(
         let machine = Machine { foreign_cores: Some(foreign_cores), ..machine };
         Ok(predict(scenario(plan, recording, machine)?, extent))
     };
-    let Prediction { window, items, samples } = with(foreign_cores)?;
+    let Prediction { window, items, samples, .. } = with(foreign_cores)?;
     let stages: Vec<_> = window.stages.iter().map(|stage| stage.task.clone()).collect();
     let used = stages.iter().filter(|stage| stage.elapsed_s > 0.0);
     let used = used.map(|stage| stage.cpu_s.unwrap_or(0.0) / stage.elapsed_s).sum();
@@ -218,6 +219,18 @@ impl Times {
         let recording = Recording::of_interval(plan, document, threads, sums, measured);
         let foreign_cores = Some(recording.others_cores());
         Self { recording, machine: Machine { threads, cores, foreign_cores } }
+    }
+
+    /// The same, with what ops of the stages of `plan`, which was measured, slow each other down by.
+    #[must_use]
+    pub(crate) fn with_profile(mut self, plan: &Plan, profile: Option<&Profile>) -> Self {
+        if let Some(profile) = profile {
+            self.recording = self.recording.with_profile(profile);
+            let foreign = self.machine.foreign_cores(None);
+            // Without times of all stages there are no predictions at all.
+            calibrate(plan, &mut self.recording, self.machine, foreign).ok();
+        }
+        self
     }
 
     /// Items per second behind the node with the number `node`; `None` if a time is not known.
@@ -309,7 +322,9 @@ fn work(
 ) -> Option<StageWork<ScenarioOp>> {
     let op = |times, place, yields| {
         let (concurrency, order) = (stage.concurrency, stage.order);
-        StageWork::Op(ScenarioOp { times, place, concurrency, order, yields })
+        let contention = recorded.as_ref().and_then(|recorded| recorded.contended);
+        let contention = contention.map(|contended| contended.by_cores.clone()).unwrap_or_default();
+        StageWork::Op(ScenarioOp { times, place, concurrency, order, yields, contention })
     };
     let as_recorded = |place: OpPlace| {
         let recorded = recorded.as_ref()?;
@@ -373,6 +388,11 @@ fn assumptions(
             format!("other work would use {foreign_cores:.1} of them if it had them")
         };
         assumed.push(format!("computing stages share {} cores, and {others}", machine.cores));
+        assumed.push(match recording.is_some_and(Recording::has_contention) {
+            true => "a core in use slows the others down as the profile has measured, whatever runs on it"
+                .to_owned(),
+            false => "a core is as fast while others are in use (`penstock profile` measures it)".to_owned(),
+        });
         assumed.push("times of batches are proportional to their size".to_owned());
     }
     if reads {

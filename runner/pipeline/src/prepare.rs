@@ -9,7 +9,7 @@ use penstock_storage::{BoundedStore, check_key, check_named_key, check_named_pre
 use penstock_types::fault::{self, FaultKind, Pointer, SpecFault};
 use penstock_types::plan::{Draft, Fields, Known, ModuleFacts, Plan, StageKind, StagePlan, WasmPlan};
 use penstock_types::policy::OnError;
-use penstock_types::resume::StartPoint;
+use penstock_types::resume::{ChangedSetting, StartPoint};
 use penstock_types::spec::{By, Consumer, MixPart, Source, Spec};
 use penstock_wasm::Module;
 use tokio::runtime::Handle;
@@ -18,6 +18,7 @@ use crate::devices::check_devices;
 use crate::found::Found;
 use crate::params::{check_params, params_of};
 use crate::stores::Stores;
+use crate::tap::Tap;
 
 /// Environment that a document refers to. `M` is the type of a module: the module itself, or `()` where it is loaded later.
 pub struct Context<'a, M = Module> {
@@ -66,6 +67,10 @@ pub struct Prepared<M = Module> {
     /// Place where the runs continue; `None` if they begin at the beginning.
     pub(crate) start: Option<Arc<StartPoint>>,
     pub(crate) takes_ops: bool,
+    /// Settings that an earlier run has changed, by their places in the document.
+    pub(crate) changed: BTreeMap<String, ChangedSetting>,
+    /// Taps at the inputs of ops, by stage id.
+    pub(crate) taps: BTreeMap<String, Arc<Tap>>,
 }
 
 /// Checks a document in its context. On failure, returns all faults in the order of the document.
@@ -96,6 +101,8 @@ pub fn prepare<M: Clone>(spec: &Spec, context: &Context<'_, M>) -> Result<Prepar
         found: Found::default(),
         start: None,
         takes_ops: context.outlets.takes_ops,
+        changed: BTreeMap::new(),
+        taps: BTreeMap::new(),
     })
 }
 
@@ -176,6 +183,8 @@ impl Prepared<()> {
             found: self.found,
             start: self.start,
             takes_ops: self.takes_ops,
+            changed: self.changed.clone(),
+            taps: self.taps.clone(),
         })
     }
 }

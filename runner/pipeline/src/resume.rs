@@ -77,17 +77,21 @@ impl<M> Prepared<M> {
             }
         }
         self.plan.source.traversal.first_epoch = start.token.first_epoch;
-        // What the document says now goes before what an earlier run has changed.
+        self.take_over(changed);
+        self.start = Some(Arc::new(start));
+        Ok(())
+    }
+
+    /// Begins with settings that an earlier run has changed. What the document says now goes before.
+    pub fn take_over(&mut self, changed: BTreeMap<String, ChangedSetting>) {
         for (pointer, ChangedSetting { from, to }) in changed {
             if let Some(setting) = LiveSetting::at(&self.plan, &pointer)
                 && setting.value(&self.plan) == Some(from)
                 && setting.set(&mut self.plan, to)
             {
-                start.token.settings.insert(pointer, ChangedSetting { from, to });
+                self.changed.insert(pointer, ChangedSetting { from, to });
             }
         }
-        self.start = Some(Arc::new(start));
-        Ok(())
     }
 
     /// Starts with the pass behind the last one, if the state leaves nothing to do.
@@ -114,7 +118,9 @@ impl<M> Prepared<M> {
 
     /// State of a run that has settled nothing.
     pub fn fresh_state(&self) -> Token {
-        self.start_point().after(&Progress::default())
+        let mut state = self.start_point().after(&Progress::default());
+        state.settings.clone_from(&self.changed);
+        state
     }
 
     /// Place where a run begins.

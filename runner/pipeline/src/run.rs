@@ -155,8 +155,9 @@ impl RunFacts {
         resumed: Option<RunBook>,
         watched: Watched,
         shape: PipelineShape,
+        settings: impl FnOnce(Arc<Mutex<Diagnosis>>) -> LiveSettings,
     ) -> Self {
-        let verdicts = Arc::new(Mutex::new(Diagnosis::of(shape.clone())));
+        let verdicts = Arc::new(Mutex::new(Diagnosis::of(shape)));
         Self {
             id: id.unwrap_or_else(|| uuid::Uuid::now_v7().to_string().into()),
             started_at: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
@@ -164,7 +165,7 @@ impl RunFacts {
             resumed,
             watched,
             machine: MachineReading::now(),
-            settings: LiveSettings::new(plan, threads, shape, verdicts.clone()),
+            settings: settings(verdicts.clone()),
             verdicts,
             times: Arc::new(Mutex::new(vec![Histogram::default(); plan.stages.len()])),
             plan: Arc::new(plan.clone()),
@@ -181,7 +182,7 @@ impl RunFacts {
         if !learnt.is_empty() {
             state.fields = learnt;
         }
-        state.settings = self.settings.changed(&self.plan, &start.token.settings);
+        state.settings = self.settings.changed();
         state.to_json_within(most)
     }
 
@@ -213,6 +214,7 @@ impl RunFacts {
         let modules = self.watched.guests.iter().map(|(stage, guest)| (stage.clone(), digest(guest)));
         let counters = self.watched.guests.iter().map(|(stage, guest)| (stage.clone(), guest.counters()));
         let fields = self.watched.found.notes(&self.plan.source.id.to_string()).fields();
+        let changes = self.settings.changes();
         let mut warnings = self.watched.found.warnings();
         warnings.extend(spatial_warnings(&self.plan, fields.as_deref()));
         RunSnapshot {
@@ -243,9 +245,9 @@ impl RunFacts {
             failure_limit: self.plan.max_failures.map(|limit: FailureLimit| limit.in_words("samples")),
             failures: view.failures,
             failures_not_listed: view.failures_not_listed,
-            verdict: Some(verdict),
+            verdict: Some(verdict.with_tried(&changes)),
             verdicts,
-            changes: self.settings.changes(),
+            changes,
         }
         .completed()
     }
@@ -289,6 +291,7 @@ impl Observer for Watcher {
         let mut times = locked(&self.facts.times);
         times.iter_mut().zip(&stretch.stages).for_each(|(all, stage)| all.merge(&stage.op_times));
         drop(times);
+        self.facts.settings.measure(stretch);
         let (at, is_over) = (stretch.t1.nanos(), stretch.state.is_over());
         locked(&self.facts.verdicts).add(at, &stretch.stages, &stretch.queues, &stretch.books, is_over);
     }

@@ -11,6 +11,7 @@ use penstock_engine::running::StopReason;
 use penstock_types::fault::SpecFault;
 use penstock_types::plan::{Fields, Plan, StagePlan};
 use penstock_types::policy::OnError;
+use penstock_types::profile::Profile;
 use penstock_types::resume::StartPoint;
 use penstock_types::run::RunId;
 use penstock_types::spec::Spec;
@@ -25,7 +26,7 @@ use crate::output::{OutputError, OutputFolder};
 use crate::prepare::{Context, Outlets, Prepared, prepare};
 use crate::run::{Run, RunFacts, Watched, Watcher};
 use crate::stores::Stores;
-use crate::tune::TunerWork;
+use crate::tune::{LiveSettings, TunerWork};
 
 /// Prepares pipelines with a fixed set of stores and modules.
 #[derive(Clone, Debug)]
@@ -61,6 +62,8 @@ pub struct RunEnds {
     pub id: Option<RunId>,
     /// Maximum sum of the concurrency of all stages that the tuner of the run may choose; no limit if `None`.
     pub max_tasks: Option<u32>,
+    /// What ops of the stages slow each other down by, for the predictions of the run's tuner.
+    pub profile: Option<Profile>,
     /// Ops that run in place of those of stages that compute, by stage id. A run of a server permits none.
     pub ops: BTreeMap<String, Arc<dyn ThreadOpFactory>>,
 }
@@ -203,6 +206,7 @@ impl Prepared {
         let has_own_source = ends.source.is_some();
         let source = ends.source.take().unwrap_or_else(|| own.source());
         let (id, consumer, is_taken) = (ends.id.take(), ends.consumer.take(), ends.is_taken);
+        let profile = ends.profile.take().map(Arc::new);
         let max_tasks = ends.max_tasks.map_or(u64::MAX, u64::from);
         let assembly = own.assembly(threads, ends);
         assembly.check_ops()?;
@@ -228,7 +232,8 @@ impl Prepared {
         if let Some(output) = &output {
             output.begin()?;
         }
-        let facts = RunFacts::new(id, plan, threads, resumed, watched, shape);
+        let settings = |verdicts| LiveSettings::new(&own, threads, shape.clone(), verdicts, profile);
+        let facts = RunFacts::new(id, plan, threads, resumed, watched, shape.clone(), settings);
         let watcher = Arc::new(Watcher::new(output, facts));
         let (runtime, clock) = (own.runtime.clone(), Arc::new(MonotonicClock::start()));
         Ok(ReadyRun { graph, runtime, clock, watcher, start, max_tasks })

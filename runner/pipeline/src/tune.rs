@@ -12,6 +12,7 @@ use std::num::NonZeroUsize;
 use penstock_engine::running::Resize;
 use penstock_types::plan::{LiveSetting, Plan};
 use penstock_types::policy::{Capacity, Concurrency};
+use penstock_types::profile::Profile;
 use serde_json::Value;
 
 pub(crate) use self::live::TunerWork;
@@ -80,8 +81,10 @@ impl Question {
     }
 
     /// Times that the window has measured. `document` is that of the run.
-    pub(crate) fn times(&self, document: &Value, limits: &TuneLimits) -> Times {
-        Times::of_interval(&self.plan, document, (limits.threads, limits.cores), &self.sums, self.machine)
+    pub(crate) fn times(&self, document: &Value, limits: &TuneLimits, profile: Option<&Profile>) -> Times {
+        let on = (limits.threads, limits.cores);
+        let times = Times::of_interval(&self.plan, document, on, &self.sums, self.machine);
+        times.with_profile(&self.plan, profile)
     }
 }
 

@@ -19,11 +19,12 @@ use penstock_pipeline::{Ended, OutputError, Prepared, Run, RunEnds, RunFacts, Ru
 use penstock_types::kinds::Work;
 use penstock_types::manifest::Mode;
 use penstock_types::plan::{StageKind, StagePlan, WasmPlan};
-use penstock_types::resume::{MAX_TOKEN_BYTES, StartPoint, Token, TokenFault};
+use penstock_types::resume::{ChangedSetting, MAX_TOKEN_BYTES, StartPoint, Token, TokenFault};
 use penstock_types::run::{RunSnapshot, RunState};
 use penstock_types::spec::Consumer;
 use penstock_types::text::with_causes;
 use penstock_types::traversal::{Shard, Uneven};
+use penstock_types::tune::Tune;
 use penstock_types::verdict::Verdict;
 use penstock_wasm::{Compiler, Sandbox, SandboxSettings};
 use pyo3::exceptions::PyTypeError;
@@ -59,6 +60,8 @@ pub(crate) struct Loader {
     max_held: usize,
     /// Set while a run is active: the sandbox has room for the instances of one run.
     is_running: Arc<AtomicBool>,
+    /// Settings that the last loop has changed, if it was tuned, for the next one.
+    tuned: Arc<Mutex<BTreeMap<String, ChangedSetting>>>,
 }
 
 /// A run of a pipeline, drained by the training loop.
@@ -87,6 +90,7 @@ pub(crate) struct Running {
     is_closed: AtomicBool,
     /// Flag shared with the [`Loader`].
     is_running: Arc<AtomicBool>,
+    tuned: Arc<Mutex<BTreeMap<String, ChangedSetting>>>,
 }
 
 #[pymethods]
@@ -153,6 +157,7 @@ impl Loader {
             held: Held::default(),
             max_held: max_held.max(1),
             is_running: Arc::default(),
+            tuned: Arc::default(),
         })
     }
 
@@ -262,6 +267,7 @@ impl Loader {
             unwritten: Mutex::default(),
             is_closed: AtomicBool::new(false),
             is_running: self.is_running.clone(),
+            tuned: self.tuned.clone(),
         })
     }
 
@@ -371,6 +377,9 @@ impl Loader {
         force: bool,
     ) -> PyResult<Prepared> {
         let mut prepared = self.share(shard)?;
+        if state.is_none() {
+            prepared.take_over(locked(&self.tuned).clone());
+        }
         let traversal = &mut prepared.plan.source.traversal;
         traversal.first_epoch = first_epoch;
         if endless {
@@ -615,6 +624,9 @@ impl Running {
         if let Some(run) = run.take() {
             let Ended { snapshot, output, .. } = run.wait();
             *locked(&self.unwritten) = output.err();
+            if self.facts.plan.tune == Tune::Apply {
+                *locked(&self.tuned) = self.facts.settings.changed();
+            }
             self.last.get_or_init(|| snapshot);
             self.is_running.store(false, Ordering::Release);
         }

@@ -17,6 +17,7 @@ pub mod manifest;
 pub mod param_schema;
 pub mod plan;
 pub mod policy;
+pub mod profile;
 pub mod resume;
 pub mod routes;
 pub mod run;

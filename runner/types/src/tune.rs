@@ -89,6 +89,17 @@ pub enum ChangeOutcome {
 }
 
 impl SettingChange {
+    /// Value that the change gave its setting at a time in seconds since the start of the run; `None` if it gave none.
+    pub fn value_at(&self, at_s: f64) -> Option<u32> {
+        let is_over = self.until_s.is_some_and(|until_s| until_s <= at_s);
+        match self.outcome {
+            ChangeOutcome::Suggested => None,
+            _ if self.at_s > at_s => None,
+            ChangeOutcome::Undone if is_over => Some(self.from),
+            _ => Some(self.to),
+        }
+    }
+
     /// True if the change stays; one that is still being measured may not.
     pub fn holds(&self) -> bool {
         matches!(self.outcome, ChangeOutcome::Set | ChangeOutcome::Kept)

@@ -16,6 +16,7 @@ mod shape;
 mod slots;
 #[cfg(test)]
 mod tests;
+mod tried;
 mod words;
 
 use std::fmt;

@@ -111,7 +111,7 @@ fn errors(loops: usize) -> Errors {
             recorded.push(rate(&run(&document, &[], TIME).out(&out).finish().exits(0).snapshot()));
             for (changes, ratios) in changes.iter().zip(&mut ratios) {
                 let measured = rate(&run(&document, changes, TIME).json().finish().exits(0).snapshot());
-                ratios.push(predicted_rate(&document, &out, changes) / measured);
+                ratios.push(predicted_rate(&document, &out, changes, None) / measured);
             }
         }
         eprintln!(
@@ -157,9 +157,10 @@ fn changes(chance: &mut Chance) -> [String; 3] {
     ]
 }
 
-/// Rate with these changes, predicted from the run recorded in `out`.
-fn predicted_rate(document: &Path, out: &Path, changes: &[String]) -> f64 {
+/// Rate with these changes, predicted from the run recorded in `out`, and from a profile.
+pub(crate) fn predicted_rate(document: &Path, out: &Path, changes: &[String], profile: Option<&Path>) -> f64 {
     let call = Call::new(&["predict"]).argument(document).store("photos", &photos_dir());
+    let call = profile.into_iter().fold(call, |call, profile| call.argument("--profile").argument(profile));
     let call = changes.iter().fold(call.argument("--from").argument(out), |call, change| call.set(change));
     let report: Value = serde_json::from_str(&call.json().finish().exits(0).stdout).unwrap();
     report["rate"].as_f64().unwrap()
@@ -274,11 +275,11 @@ fn photos(chance: &mut Chance) -> Value {
     })
 }
 
-fn run(document: &Path, changes: &[String], time: &str) -> Call {
+pub(crate) fn run(document: &Path, changes: &[String], time: &str) -> Call {
     let call = Call::run(document).store("photos", &photos_dir()).argument("--for").argument(time);
     changes.iter().fold(call, |call, change| call.set(change))
 }
 
-fn rate(snapshot: &RunSnapshot) -> f64 {
+pub(crate) fn rate(snapshot: &RunSnapshot) -> f64 {
     snapshot.queues.last().unwrap().figures.qps.unwrap()
 }

@@ -9,6 +9,7 @@ mod contended;
 mod engine;
 mod photos;
 mod predict;
+mod profiled;
 mod s3;
 mod sandbox;
 mod serve;
@@ -40,7 +41,7 @@ enum Bound {
 }
 
 fn main() -> ExitCode {
-    let rows: [(&str, Measure); 37] = [
+    let rows: [(&str, Measure); 39] = [
         ("engine", engine::one_stage_against_crossbeam),
         ("engine-12", engine::three_stages_against_crossbeam),
         ("statistics", engine::cost_of_statistics),
@@ -62,6 +63,8 @@ fn main() -> ExitCode {
         ("contended-p95", contended::p95_error),
         ("contended-advice", contended::harmful_advice),
         ("contended-verdicts", contended::contradictory_verdicts),
+        ("profiled-median", profiled::median_error),
+        ("profiled-p95", profiled::p95_error),
         ("verdict-limits", predict::wrong_limits),
         ("advice", advice::advice),
         ("s3-16", s3::rate_with_16_in_flight),

@@ -9,6 +9,7 @@ use tokio::runtime::Runtime;
 
 use crate::args::PredictArgs;
 use crate::commands::compare::recording;
+use crate::commands::profile::read_profile;
 use crate::input::{Document, bad};
 use crate::report::{columns, queues, stages};
 use crate::text::{paragraphs, rate, say_as};
@@ -26,7 +27,12 @@ struct Printed<'a> {
 pub(crate) fn predict(runtime: &Runtime, args: &PredictArgs) -> Result<()> {
     let (document, Prepared { plan, .. }) = Document::prepared(&args.pipeline, runtime, Outlets::ALL)?;
     let cores = cores();
+    let profile = args.profile.as_deref().map(read_profile).transpose()?;
     let recording = args.from.as_deref().map(recording).transpose()?;
+    let recording = recording.map(|recording| match &profile {
+        Some(profile) => recording.with_profile(profile),
+        None => recording,
+    });
     let baseline = recording.map(|recording| baseline(recording, args, runtime, cores));
     let machine = Machine {
         threads: Runner::threads(&document.spec),

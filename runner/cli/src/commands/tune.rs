@@ -6,11 +6,12 @@ use penstock_pipeline::tune::{TuneReport, tuned};
 use penstock_pipeline::{Ended, Outlets, RunEnds};
 use penstock_types::plan::LiveSetting;
 use penstock_types::run::RunState;
-use penstock_types::spec;
+use penstock_types::spec::{self, Consumer};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use crate::args::TuneArgs;
+use crate::commands::profile::read_profile;
 use crate::input::{Document, bad, faults};
 use crate::interrupt::Interrupts;
 use crate::progress::watch;
@@ -27,6 +28,11 @@ pub(crate) fn tune(runtime: &Runtime, args: &TuneArgs) -> Result<u8> {
     let prepare =
         |document| Document::prepare(origin.clone(), document, &args.pipeline, runtime, Outlets::ALL);
     let (_, mut prepared) = prepare(document.clone())?;
+    if let Consumer::Files(_) = prepared.plan.consumer {
+        return Err(bad(
+            "the consumer `files` would write the batches of a run that only measures; tune with `--set '/consumer={\"discard\": {}}'`",
+        ));
+    }
     if !args.from_document {
         let settings = LiveSetting::all(&prepared.plan).filter(|setting| *setting != LiveSetting::Threads);
         let places: Vec<_> = settings.map(|setting| setting.pointer(&prepared.plan).to_string()).collect();
@@ -34,11 +40,11 @@ pub(crate) fn tune(runtime: &Runtime, args: &TuneArgs) -> Result<u8> {
         prepared = prepare(document)?.1;
     }
     let interrupts = Interrupts::listen(runtime)?;
-    let run = runtime.block_on(prepared.start(None, RunEnds::default())).map_err(|error| {
-        match error.is_refusal() {
-            true => bad(error.to_string()),
-            false => error.into(),
-        }
+    let profile = args.profile.as_deref().map(read_profile).transpose()?;
+    let ends = RunEnds { profile, ..RunEnds::default() };
+    let run = runtime.block_on(prepared.start(None, ends)).map_err(|error| match error.is_refusal() {
+        true => bad(error.to_string()),
+        false => error.into(),
     })?;
     interrupts.stop(&run);
     let facts = run.facts().clone();

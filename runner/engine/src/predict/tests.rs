@@ -44,6 +44,7 @@ fn op(ms: u32, concurrency: u32, place: OpPlace) -> ScenarioStage {
         concurrency: Concurrency::new(concurrency).unwrap(),
         order: Order::Completion,
         yields: 1.0,
+        contention: Contention::default(),
     });
     stage(&name, StageKindName::Sleep, work)
 }

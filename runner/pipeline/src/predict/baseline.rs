@@ -12,6 +12,8 @@ use super::{EVENTS, Machine, PredictError, scenario};
 const SEARCH_EVENTS: usize = 20_000;
 /// Number of predictions of that search, each of which halves the range.
 const SEARCH_STEPS: u32 = 9;
+/// Number of predictions in which the slowdowns of the recorded run settle: each begins with those of the one before.
+const CALIBRATIONS: u32 = 3;
 /// Difference of shares of time that the search ignores.
 const SAME: f64 = 0.01;
 /// Share of all cores in use from which work has to wait for a core.
@@ -52,11 +54,13 @@ pub(super) enum NoGain {
 impl Baseline {
     /// Models a recorded run by the plan of its own document, on a machine with `cores` cores. If that document has no plan here,
     /// `plan` is the reason, and predictions have no gain.
-    pub fn new(recording: Recording, plan: Result<&Plan, PredictError>, cores: f64) -> Self {
+    pub fn new(mut recording: Recording, plan: Result<&Plan, PredictError>, cores: f64) -> Self {
         let machine = Machine { threads: recording.snapshot.threads, cores, foreign_cores: None };
         let others = recording.others_cores();
         let model = |plan: &Plan| -> Result<(f64, f64), PredictError> {
+            calibrate(plan, &mut recording, machine, others)?;
             let foreign = foreign_cores(plan, &recording, machine, others)?;
+            calibrate(plan, &mut recording, machine, foreign)?;
             let machine = Machine { foreign_cores: Some(foreign), ..machine };
             let predicted = predict(scenario(plan, Some(&recording), machine)?, Extent::Events(EVENTS));
             Ok((foreign, rate(&predicted)))
@@ -110,6 +114,23 @@ pub(super) fn computing_share(plan: &Plan, records: &[StageRecord]) -> f64 {
     let stages = plan.stages.iter().zip(records);
     let computing = stages.filter(|(stage, _)| stage.kind.rules().work() == Work::Computing);
     core_share(computing.map(|(_, record)| record)).unwrap_or(1.0)
+}
+
+/// Finds how much slower the recorded ops were than alone, if they were profiled: as much as the ops of the model are with the settings of the
+/// recorded run.
+pub(super) fn calibrate(
+    plan: &Plan,
+    recording: &mut Recording,
+    machine: Machine,
+    foreign: f64,
+) -> Result<(), PredictError> {
+    let rounds = if recording.has_contention() { CALIBRATIONS } else { 0 };
+    for _ in 0..rounds {
+        let machine = Machine { foreign_cores: Some(foreign), ..machine };
+        let predicted = predict(scenario(plan, Some(recording), machine)?, Extent::Events(SEARCH_EVENTS));
+        recording.set_slowdowns(plan, &predicted.slowdowns);
+    }
+    Ok(())
 }
 
 /// Cores that others would use if they had them: those that they used, unless ops waited for a core longer, or less, than with

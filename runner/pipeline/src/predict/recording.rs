@@ -11,6 +11,7 @@ use penstock_types::ledger::{Ledger, StageBook};
 use penstock_types::machine::MachineFigures;
 use penstock_types::plan::{Plan, RoutePlan, StageId, StagePlan};
 use penstock_types::policy::StageKindName;
+use penstock_types::profile::{Contention, Profile, StageProfile};
 use penstock_types::run::{QueueRecord, RunSnapshot, StageRecord};
 use penstock_types::series::TaskTimes;
 use penstock_types::stats::{BookRow, Histogram, QueueSums, TaskSums};
@@ -27,6 +28,16 @@ pub struct Recording {
     pub snapshot: RunSnapshot,
     pub document: Value,
     times: BTreeMap<String, Histogram>,
+    /// Contention of stages that were profiled, by id.
+    contended: BTreeMap<String, Contended>,
+}
+
+/// How much slower a stage computes while other cores are in use.
+#[derive(Clone, Debug)]
+pub(super) struct Contended {
+    pub(super) by_cores: Contention,
+    /// Mean factor by which the recorded ops were slower than alone.
+    recorded: f64,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -85,6 +96,7 @@ pub(super) struct RecordedStage<'a> {
     out: u64,
     /// Settings in the document.
     written: Option<&'a Value>,
+    pub(super) contended: Option<&'a Contended>,
 }
 
 impl Recording {
@@ -96,7 +108,7 @@ impl Recording {
     /// Creates a recording from the run's last snapshot, its document, and the times of ops by stage id.
     pub fn new(snapshot: RunSnapshot, document: Value, times: &BTreeMap<String, TaskTimes>) -> Self {
         let times = times.iter().map(|(stage, times)| (stage.clone(), Histogram::from(times)));
-        Self { snapshot, document, times: times.collect() }
+        Self { snapshot, document, times: times.collect(), contended: BTreeMap::new() }
     }
 
     /// Creates a recording of an interval of a run of `plan`, whose document is `document`.
@@ -135,7 +147,29 @@ impl Recording {
             ledger: Ledger { stages: books.collect(), ..Ledger::default() },
             ..RunSnapshot::default()
         };
-        Self { snapshot, document: document.clone(), times }
+        Self { snapshot, document: document.clone(), times, contended: BTreeMap::new() }
+    }
+
+    /// Adds what a profile of the pipeline has measured. Times are those of the recording, as before.
+    #[must_use]
+    pub fn with_profile(mut self, profile: &Profile) -> Self {
+        let contended = |stage: &StageProfile| Contended { by_cores: stage.contention(), recorded: 1.0 };
+        let computing = profile.stages.iter().filter(|stage| stage.computes);
+        self.contended = computing.map(|stage| (stage.id.clone(), contended(stage))).collect();
+        self
+    }
+
+    pub(super) fn has_contention(&self) -> bool {
+        !self.contended.is_empty()
+    }
+
+    /// Sets the mean factors by which the ops of the stages of `plan`, in its order, were slowed down in the recorded run.
+    pub(super) fn set_slowdowns(&mut self, plan: &Plan, slowdowns: &[f64]) {
+        for (stage, slowdown) in plan.stages.iter().zip(slowdowns) {
+            if let Some(contended) = self.contended.get_mut(&stage.id.to_string()) {
+                contended.recorded = *slowdown;
+            }
+        }
     }
 
     /// Divides the times of the ops of the stage at `place` by `factor`.
@@ -180,6 +214,7 @@ impl Recording {
             taken: book.taken.saturating_sub(book.left),
             out: book.out,
             written,
+            contended: self.contended.get(&record.id),
         })
     }
 
@@ -224,10 +259,13 @@ impl Recording {
 
 impl RecordedStage<'_> {
     /// Mean time of an op for a prediction: that for which it holds its slot, which is longer than it runs. On worker threads, this
-    /// is the time on a core, since the prediction distributes the cores itself, and the work around an op needs one, too.
+    /// is the time on a core, since the prediction distributes the cores itself, and the work around an op needs one, too; while no other core
+    /// is in use, if the stage was profiled.
     pub(super) fn mean_s(&self, place: OpPlace) -> f64 {
         match (place, core_share([self.record])) {
-            (OpPlace::Thread { .. }, Some(share)) => self.slot_s() * share,
+            (OpPlace::Thread { .. }, Some(share)) => {
+                self.slot_s() * share / self.contended.map_or(1.0, |contended| contended.recorded)
+            }
             _ => self.slot_s(),
         }
     }

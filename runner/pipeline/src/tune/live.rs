@@ -1,3 +1,7 @@
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -10,14 +14,22 @@ use penstock_engine::lock::locked;
 use penstock_engine::ports::{Observer, Sums};
 use penstock_engine::running::{ResizeFault, RunHandle};
 use penstock_types::plan::{LiveSetting, Plan};
+use penstock_types::profile::Profile;
 use penstock_types::resume::ChangedSetting;
+use penstock_types::text::shown;
 use penstock_types::tune::{SettingChange, SettingNow, Tune};
 use penstock_types::verdict::{Diagnosis, PipelineShape};
 use serde_json::{Value, json};
 
-use super::tuner::Measurement;
+use super::tuner::{MEMORY_SHORT, Measurement};
 use super::{Step, TuneLimits, Tuner, resizes};
-use crate::machine::MachineReading;
+use crate::machine::{MachineReading, waited_for_memory};
+use crate::prepare::Prepared;
+
+/// Maximum number of settings that a refusal names.
+const NAMED: usize = 8;
+/// Shortest time over which waits for memory are judged, in nanoseconds.
+const MEMORY_SPAN: u64 = 750_000_000;
 
 /// Settings of a run that can change, and the tuner, which changes them. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -27,11 +39,16 @@ pub struct LiveSettings {
     verdicts: Arc<Mutex<Diagnosis>>,
     /// Number of worker threads that were started.
     threads: u32,
+    /// The plan at the start of the run.
+    start: Arc<Plan>,
+    /// Settings that `start` has from an earlier run, by their places in the document.
+    earlier: Arc<BTreeMap<String, ChangedSetting>>,
+    profile: Option<Arc<Profile>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetFault {
-    #[error("no setting `{pointer}` can change in a run; these can: {}", .known.join(", "))]
+    #[error("no setting `{}` can change in a run; {}", shown(pointer), these(known))]
     Unknown { pointer: String, known: Vec<String> },
     #[error("`{pointer}` is {value}, but must be from 1 to {most}")]
     Bounds { pointer: String, value: u32, most: u32 },
@@ -43,17 +60,33 @@ pub enum SetFault {
     Engine(#[from] ResizeFault),
 }
 
+/// Names some of the settings that can change, the nearest ones to what was asked for first.
+fn these(known: &[String]) -> String {
+    let named: Vec<String> = known.iter().take(NAMED).map(|pointer| format!("`{pointer}`")).collect();
+    match known.len().saturating_sub(NAMED) {
+        0 => format!("these can: {}", named.join(", ")),
+        more => format!("{} and {more} others can", named.join(", ")),
+    }
+}
+
 impl LiveSettings {
     pub(crate) fn new(
-        plan: &Plan,
+        prepared: &Prepared,
         threads: u32,
         shape: PipelineShape,
         verdicts: Arc<Mutex<Diagnosis>>,
+        profile: Option<Arc<Profile>>,
     ) -> Self {
-        let mut plan = plan.clone();
+        let (start, earlier) = (Arc::new(prepared.plan.clone()), Arc::new(prepared.changed.clone()));
+        let mut plan = prepared.plan.clone();
         LiveSetting::Threads.set(&mut plan, threads);
         let tuner = Tuner::new(plan.tune, plan, shape);
-        Self { tuner: Arc::new(Mutex::new(tuner)), verdicts, threads }
+        Self { tuner: Arc::new(Mutex::new(tuner)), verdicts, threads, start, earlier, profile }
+    }
+
+    /// What ops of the stages slow each other down by, if it was measured.
+    pub(super) fn profile(&self) -> Option<&Profile> {
+        self.profile.as_deref()
     }
 
     /// Changes so far, oldest first.
@@ -82,6 +115,14 @@ impl LiveSettings {
             .collect()
     }
 
+    /// Measures what changes by users bring in a run that is not tuned; a tuner measures them itself.
+    pub(crate) fn measure(&self, sums: &Sums) {
+        let mut tuner = locked(&self.tuner);
+        if tuner.mode() == Tune::Off && tuner.add(sums) {
+            tuner.decide(None);
+        }
+    }
+
     /// What the last window has measured; `None` before the first one ends.
     pub(super) fn latest(&self) -> Option<Measurement> {
         locked(&self.tuner).latest().cloned()
@@ -92,18 +133,13 @@ impl LiveSettings {
         locked(&self.tuner).plan().clone()
     }
 
-    /// Settings that differ from those of the document, by their places in it: `plan` is the plan at the start of the run, which had taken
-    /// over `before` from an earlier run.
-    pub(crate) fn changed(
-        &self,
-        plan: &Plan,
-        before: &BTreeMap<String, ChangedSetting>,
-    ) -> BTreeMap<String, ChangedSetting> {
-        let now = locked(&self.tuner).plan_without_trial();
-        let settings = LiveSetting::all(plan).filter_map(|setting| {
-            let (pointer, to) = (setting.pointer(plan).to_string(), setting.value(&now)?);
-            let from =
-                before.get(&pointer).map_or_else(|| setting.value(plan), |earlier| Some(earlier.from))?;
+    /// Settings that differ from those of the document, by their places in it.
+    pub fn changed(&self) -> BTreeMap<String, ChangedSetting> {
+        let (start, now) = (&*self.start, locked(&self.tuner).plan_without_trial());
+        let settings = LiveSetting::all(start).filter_map(|setting| {
+            let (pointer, to) = (setting.pointer(start).to_string(), setting.value(&now)?);
+            let earlier = self.earlier.get(&pointer).map(|earlier| earlier.from);
+            let from = earlier.or_else(|| setting.value(start))?;
             (from != to).then_some((pointer, ChangedSetting { from, to }))
         });
         settings.collect()
@@ -139,7 +175,9 @@ impl LiveSettings {
         for (pointer, &value) in values {
             let Some(setting) = LiveSetting::at(&plan, pointer) else {
                 let known = LiveSetting::all(&plan).map(|setting| setting.pointer(&plan).to_string());
-                return Err(SetFault::Unknown { pointer: pointer.clone(), known: known.collect() });
+                let mut known: Vec<String> = known.collect();
+                known.sort_by_key(|known| Reverse(alike(known, pointer)));
+                return Err(SetFault::Unknown { pointer: pointer.clone(), known });
             };
             if !setting.set(&mut plan, value) {
                 return Err(SetFault::Bounds { pointer: pointer.clone(), value, most: setting.most() });
@@ -160,6 +198,11 @@ impl LiveSettings {
         locked(&self.verdicts).resize(plan);
         Ok(())
     }
+}
+
+/// Number of bytes at the beginning that two texts have in common.
+fn alike(one: &str, other: &str) -> usize {
+    one.bytes().zip(other.bytes()).take_while(|(one, other)| one == other).count()
 }
 
 /// Passes the sums of a run on to its tuner.
@@ -211,27 +254,33 @@ impl TunerWork {
     fn work(self, run: &RunHandle, clock: &MonotonicClock) {
         let mut waiting = VecDeque::new();
         let mut machine = MachineReading::now();
+        let mut memory = MemoryWatch::default();
         while let Some(sums) = waiting.pop_front().or_else(|| self.sums.recv().ok()) {
             // Sums that came in during a search are of the same window.
             waiting.extend(self.sums.try_iter());
             let mut tuner = locked(&self.settings.tuner);
             if sums.state.is_over() {
+                tuner.end(sums.t1.nanos());
                 return;
             }
-            if !tuner.add(&sums) {
+            let is_short = tuner.is_trying() && memory.is_short(sums.t1.nanos(), waited_for_memory());
+            if !is_short && !tuner.add(&sums) {
                 if tuner.window_is_empty() {
                     machine = MachineReading::now();
                 }
                 continue;
             }
             let now = MachineReading::now();
-            let step = tuner.decide(now.since(&machine));
+            let step = match is_short {
+                true => Step::Change(tuner.on_short_memory(sums.t1.nanos())),
+                false => tuner.decide(now.since(&machine)),
+            };
             machine = now;
             let changes = match step {
                 Step::Change(changes) => changes,
                 Step::Search(question) => {
                     drop(tuner);
-                    let times = question.times(&self.document, &self.limits);
+                    let times = question.times(&self.document, &self.limits, self.settings.profile());
                     let found = question.search(&self.limits, &mut |plan| {
                         // A long search does not delay the end of the run.
                         if run.wait_for(Duration::ZERO) { None } else { times.rate(plan, question.node) }
@@ -247,6 +296,25 @@ impl TunerWork {
                 return;
             }
         }
+    }
+}
+
+/// Readings of the time in which tasks waited for memory, in the last second.
+#[derive(Debug, Default)]
+struct MemoryWatch(VecDeque<(u64, u64)>);
+
+impl MemoryWatch {
+    /// Adds a reading in microseconds at a time in nanoseconds. Returns true if tasks have waited for a considerable share of the last second.
+    fn is_short(&mut self, at: u64, waited: Option<u64>) -> bool {
+        let Some(waited) = waited else { return false };
+        self.0.push_back((at, waited));
+        while self.0.get(1).is_some_and(|(second, _)| at - second >= MEMORY_SPAN) {
+            self.0.pop_front();
+        }
+        let Some((from, before)) = self.0.front().filter(|(from, _)| at - from >= MEMORY_SPAN) else {
+            return false;
+        };
+        (waited - before) as f64 * 1e3 >= MEMORY_SHORT * (at - from) as f64
     }
 }
 

@@ -18,6 +18,11 @@ const FRUITLESS: u32 = 2;
 /// Factors by which all queues are tried deeper.
 const DEEPER: [u32; 3] = [2, 4, 8];
 
+/// Maximum number of predictions with which changes are reduced; those that are left over stay as they are.
+const TRIMS: u32 = 300;
+/// Maximum number of changes that are tried one after another, those of the stages in use most first.
+const MOST_CHANGES: usize = 16;
+
 /// Predicts the rate of a plan; `None` if it cannot be predicted.
 pub(crate) type Rate<'a> = dyn FnMut(&Plan) -> Option<f64> + 'a;
 
@@ -120,12 +125,14 @@ fn deepened(
 /// Reverts or reduces every change that the rate does not need.
 fn trimmed((mut best, most): (Plan, f64), start: &Plan, rate: &mut Rate<'_>) -> Option<(Plan, f64)> {
     let enough = most * (1.0 - SLACK);
+    let mut left = TRIMS;
     // Queues first: they take memory, and seldom matter.
     let mut settings: Vec<_> = LiveSetting::all(start).collect();
     settings.sort_by_key(|setting| matches!(setting, LiveSetting::Concurrency(_)));
     for setting in settings {
         let (Some(mut low), Some(mut high)) = (setting.value(start), setting.value(&best)) else { continue };
-        while low < high {
+        while low < high && left > 0 {
+            left -= 1;
             // Most changes are not needed at all, so the first attempt is without.
             let middle = if Some(low) == setting.value(start) { low } else { low.midpoint(high) };
             let mut plan = best.clone();
@@ -156,6 +163,7 @@ fn ordered(start: &Plan, best: &Plan, slots: &[SlotUse], now: f64, rate: &mut Ra
         .filter(|(setting, value)| setting.value(start) != Some(*value))
         .collect();
     changes.sort_by(|(one, _), (other, _)| in_use(other).total_cmp(&in_use(one)));
+    changes.truncate(MOST_CHANGES);
     let mut gains = Vec::with_capacity(changes.len());
     let mut plan = start.clone();
     for (setting, value) in &changes {

@@ -79,13 +79,9 @@ fn predicted(facts: &RunFacts, latest: &Measurement) -> Option<(f64, Vec<WhatWou
     let plan = facts.settings.plan();
     let threads = plan.threads.unwrap_or(1);
     let own = |threads: u32| {
-        Times::of_interval(
-            &plan,
-            &document_of(&plan),
-            (threads, f64::from(cores())),
-            &latest.sums,
-            latest.machine,
-        )
+        let (document, on) = (document_of(&plan), (threads, f64::from(cores())));
+        let times = Times::of_interval(&plan, &document, on, &latest.sums, latest.machine);
+        times.with_profile(&plan, facts.settings.profile())
     };
     let times = own(threads);
     let now = times.rate(&plan, plan.stages.len() + 1).filter(|now| *now > 0.0)?;

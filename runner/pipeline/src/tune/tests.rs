@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use penstock_engine::predict::Rehearsal;
+use penstock_engine::predict::{Rehearsal, Scenario};
 use penstock_engine::running::Resize;
+use penstock_types::machine::MachineFigures;
 use penstock_types::plan::{Fields, Known, LiveSetting, Plan};
 use penstock_types::spec::Spec;
-use penstock_types::stats::BookRow;
+use penstock_types::stats::{BookRow, Histogram};
 use penstock_types::tune::{ChangeOutcome, SettingChange, Tune};
 use penstock_types::verdict::PipelineShape;
 use serde_json::{Value, json};
@@ -172,7 +173,7 @@ fn apply(run: &mut Rehearsal, plan: &Plan, setting: LiveSetting, value: u32) {
 /// The answer of the predictor.
 fn predicted(document: &Value) -> impl FnMut(&Question, &Plan) -> Option<f64> {
     let document = document.clone();
-    move |question, plan| question.times(&document, &LIMITS).rate(plan, question.node)
+    move |question, plan| question.times(&document, &LIMITS, None).rate(plan, question.node)
 }
 
 fn rate(plan: &Plan, times: &Times) -> f64 {
@@ -251,4 +252,47 @@ fn a_run_whose_consumer_is_the_limit_stays_as_it_is() {
         found.insert(tuned.changes.len());
     }
     assert_eq!(found, BTreeSet::from([0]));
+}
+
+/// Sums of windows in which a stage with an op that computes is the limit.
+fn question_beside(busy_cores: f64) -> Option<BTreeSet<LiveSetting>> {
+    let document = json!({
+        "threads": THREADS,
+        "source": { "range": { "count": 1_000_000_000 } },
+        "stages": [{ "aggregate": { "size": 2 } }, { "collate": {} }, { "sleep": { "mean_ms": 30 } }],
+    });
+    let plan = plan_of(&document);
+    let mut run = Rehearsal::new(scenario_of(&plan, &document));
+    let mut tuner = Tuner::new(Tune::Apply, plan.clone(), PipelineShape::of(&plan, THREADS, Some(4)));
+    let machine = MachineFigures {
+        cores: 4,
+        process_cores: 1.0,
+        busy_cores: Some(busy_cores),
+        ..MachineFigures::default()
+    };
+    for _ in 0..400 {
+        if tuner.add(&run.advance(PULSE))
+            && let Step::Search(question) = tuner.decide(Some(machine))
+        {
+            return Some(question.resting);
+        }
+    }
+    None
+}
+
+fn scenario_of(plan: &Plan, document: &Value) -> Scenario {
+    let mut ran = Histogram::default();
+    ran.record(2_000_000);
+    let mut sums = IntervalSums { t1: 1, ..IntervalSums::filled(plan) };
+    sums.stages.iter_mut().for_each(|stage| {
+        stage.op_times = ran.clone();
+        (stage.row.tasks, stage.row.busy) = (1, 2_000_000);
+    });
+    Times::of_interval(plan, document, (THREADS, CORES), &sums, None).scenario(plan).unwrap()
+}
+
+#[test]
+fn a_neighbour_that_takes_the_cores_is_not_answered_with_more_ops() {
+    assert_eq!(question_beside(1.0), Some(BTreeSet::new()));
+    assert_eq!(question_beside(4.0), Some(BTreeSet::from([LiveSetting::Concurrency(1)])));
 }

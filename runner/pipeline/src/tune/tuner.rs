@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use penstock_engine::ports::Sums;
+use penstock_types::kinds::Work;
 use penstock_types::machine::MachineFigures;
 use penstock_types::plan::{LiveSetting, Plan};
 use penstock_types::tune::{ChangeOutcome, SettingChange, Tune};
@@ -30,7 +31,11 @@ const REST: u64 = 2;
 /// Change of the rate from which the tuner looks again for a state in which it found nothing to do.
 const MOVED: f64 = 0.1;
 /// Share of time in which tasks waited for memory from which memory is short.
-const MEMORY_SHORT: f64 = 0.05;
+pub(super) const MEMORY_SHORT: f64 = 0.05;
+/// Share of the cores in use from which work waits for a core.
+const BUSY: f64 = 0.9;
+/// Share of the cores that others have from which they count as a neighbour that needs them.
+const OTHERS: f64 = 0.1;
 /// Maximum number of changes that are recorded; older ones are dropped.
 const MAX_CHANGES: usize = 1_000;
 
@@ -91,6 +96,8 @@ pub(crate) struct Tuner {
     idle: Option<(Limit, f64)>,
     /// The last window without a trial.
     latest: Option<Measurement>,
+    /// Items per second that the consumer took in the last window.
+    at_sink: Option<f64>,
     trial: Option<Trial>,
     rests: BTreeMap<LiveSetting, Rest>,
     changes: Vec<SettingChange>,
@@ -134,11 +141,16 @@ impl Tuner {
             last: None,
             idle: None,
             latest: None,
+            at_sink: None,
             trial: None,
             rests: BTreeMap::new(),
             changes: Vec::new(),
             set: 0,
         }
+    }
+
+    pub(crate) fn mode(&self) -> Tune {
+        self.mode
     }
 
     /// True at the start of a window.
@@ -178,6 +190,7 @@ impl Tuner {
             self.close(&trial, ChangeOutcome::Kept, None, at);
         }
         self.set += 1;
+        let before = self.rate_before();
         self.add_change(SettingChange {
             at_s: seconds(at),
             until_s: None,
@@ -185,7 +198,7 @@ impl Tuner {
             from: setting.value(&self.plan).unwrap_or(value),
             to: value,
             evidence: by.to_owned(),
-            before: None,
+            before,
             predicted: None,
             measured: None,
             outcome: ChangeOutcome::Set,
@@ -193,6 +206,40 @@ impl Tuner {
         setting.set(&mut self.plan, value);
         self.start_window(at);
         self.forget();
+    }
+
+    /// Items per second that the consumer took before a change that is made now, or before the changes that are not measured yet.
+    fn rate_before(&self) -> Option<f64> {
+        let open = self.changes.last().filter(|change| is_open(change));
+        open.map_or(self.at_sink, |change| change.before)
+    }
+
+    /// Ends the measurement of the changes that users have made since the window before: they are measured together.
+    fn measure_set(&mut self, sink: f64, at: u64) {
+        for change in self.changes.iter_mut().rev().take_while(|change| is_open(change)) {
+            (change.measured, change.until_s) = (Some(sink), Some(seconds(at)));
+        }
+    }
+
+    /// Undoes a trial at once, because memory is short.
+    pub(crate) fn on_short_memory(&mut self, at: u64) -> Vec<(LiveSetting, u32)> {
+        let trial = self.trial.take();
+        trial.map_or_else(Vec::new, |trial| self.undo(&trial, None, at))
+    }
+
+    /// True while a change is tried.
+    pub(crate) fn is_trying(&self) -> bool {
+        self.trial.is_some()
+    }
+
+    /// Ends a trial with the run: too little is known of it to keep it.
+    pub(crate) fn end(&mut self, at: u64) {
+        if let Some(trial) = self.trial.take() {
+            self.close(&trial, ChangeOutcome::Undone, None, at);
+            for ((setting, _), before) in trial.proposed.changes.iter().zip(&trial.before) {
+                setting.set(&mut self.plan, *before);
+            }
+        }
     }
 
     /// Adds the next sums of the run. Returns true if a window is complete, for which [`Self::decide`] is to be called.
@@ -224,6 +271,11 @@ impl Tuner {
         let rates = (rate_of(&sums, node), rate_of(&sums, sums.queues.len() - 1));
         let pressure = machine.as_ref().and_then(|machine| machine.pressure);
         let memory_is_short = pressure.is_some_and(|pressure| pressure.memory >= MEMORY_SHORT);
+        self.measure_set(rates.1, sums.t1);
+        self.at_sink = Some(rates.1);
+        if self.mode == Tune::Off {
+            return nothing;
+        }
         if let Some(trial) = self.trial.take() {
             return Step::Change(self.go_on(trial, rates, memory_is_short, sums.t1));
         }
@@ -237,11 +289,15 @@ impl Tuner {
             self.recent.pop_front();
         }
         let is_sure = is_same && self.recent.len() >= 2 && !memory_is_short && may_help(verdict.kind);
-        if self.mode == Tune::Off || !is_sure || self.is_idle(&limit, rates.0) {
+        if !is_sure || self.is_idle(&limit, rates.0) {
             return nothing;
         }
         let resting = self.rests.iter().filter(|(_, rest)| rest.until > self.windows);
-        let resting = resting.map(|(setting, _)| *setting).collect();
+        let resting = resting.map(|(setting, _)| *setting);
+        // More ops would take cores from the neighbour, which needs them, too.
+        let computing =
+            self.computing().filter(|_| machine.is_some_and(|machine| others_need_cores(&machine)));
+        let resting = resting.chain(computing).collect();
         let (plan, set) = (self.plan.clone(), self.set);
         Step::Search(Box::new(Question { plan, sums, machine, node, verdict, resting, set, rates }))
     }
@@ -405,6 +461,13 @@ impl Tuner {
         median(self.recent.iter().copied())
     }
 
+    /// Concurrency of the stages that compute.
+    fn computing(&self) -> impl Iterator<Item = LiveSetting> {
+        let stages = self.plan.stages.iter().enumerate();
+        let computing = stages.filter(|(_, stage)| stage.kind.rules().work() == Work::Computing);
+        computing.map(|(place, _)| LiveSetting::Concurrency(place)).collect::<Vec<_>>().into_iter()
+    }
+
     fn busiest_node(&self) -> Option<usize> {
         busiest(&self.plan, &self.window)
     }
@@ -431,6 +494,18 @@ impl Tuner {
         };
         Verdict::of(&shape, measured)
     }
+}
+
+/// True for a change by a user that is not measured yet.
+fn is_open(change: &SettingChange) -> bool {
+    change.outcome == ChangeOutcome::Set && change.until_s.is_none()
+}
+
+/// True if all cores are in use, and others have a part of them.
+fn others_need_cores(machine: &MachineFigures) -> bool {
+    let cores = f64::from(machine.cores);
+    let is_busy = machine.busy_cores.is_some_and(|busy| busy >= BUSY * cores);
+    is_busy && machine.others_cores().is_some_and(|others| others >= OTHERS * cores)
 }
 
 /// True if more concurrency, or deeper queues, may remove a limit of this kind.

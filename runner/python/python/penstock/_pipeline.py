@@ -61,6 +61,9 @@ class Pipeline:
     modules:  content of each module in the document: the path of a `.wasm` file, or its bytes.
     settings: changes to the document by JSON pointer, like `--set` on the command line: `{"/stages/3/aggregate/size": 64}`.
     threads:  number of worker threads; by default the number in the document, else the number of cores.
+    tune:     `apply` changes concurrency and queues while the loop runs, as long as that raises its rate: batches stay the same, and so does
+              their order with `"order": "input"`. `suggest` only records what would help. By default the document's `tune`, else `off`. The
+              changes are in `stats()["changes"]`; the next loop begins with them, and so does one that continues from a state.
     rank, world: share of the source that this process reads. Without them, the share is determined at the first `iter` or `len`: from
               `torch.distributed` if it is initialised, else from Ray Train in one of its workers, else from the launcher's variables,
               PENSTOCK_SHARD/PENSTOCK_SHARDS, RANK/WORLD_SIZE (torchrun) or SLURM_PROCID/SLURM_NTASKS (srun), else from the document's
@@ -101,6 +104,7 @@ class Pipeline:
         modules: Mapping[str, str | os.PathLike[str] | bytes] | None = None,
         settings: Mapping[str, Any] | None = None,
         threads: int | None = None,
+        tune: Literal["off", "suggest", "apply"] | None = None,
         rank: int | None = None,
         world: int | None = None,
         uneven: Literal["drop", "keep"] | None = None,
@@ -127,6 +131,10 @@ class Pipeline:
                 "modules are compiled in a separate Python interpreter, and `sys.executable` is empty: set it to the path of an interpreter"
             )
         changes = dict(settings or {})
+        if tune not in (None, "off", "suggest", "apply"):
+            raise InvalidPipeline(f"`tune` is {tune!r}; expected `off`, `suggest` or `apply`")
+        if tune is not None:
+            changes["/tune"] = tune
         if threads is not None:
             changes["/threads"] = whole_number("threads", threads, 1)
         self._max_held = whole_number("max_held", max_held, 2)

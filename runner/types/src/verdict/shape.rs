@@ -13,6 +13,7 @@ use crate::routes::RouteSpan;
 use crate::series::Row;
 use crate::spec::Consumer;
 use crate::stats::TaskRow;
+use crate::tune::SettingChange;
 
 /// Plural word for single samples.
 pub(super) const SAMPLES: &str = "samples";
@@ -123,6 +124,33 @@ impl PipelineShape {
         self.threads = plan.threads.unwrap_or(self.threads);
         for (traits, stage) in self.stages.iter_mut().zip(&plan.stages) {
             (traits.concurrency, traits.queue) = (stage.concurrency.get(), stage.queue.get() as usize);
+        }
+    }
+
+    /// The shape with the settings that held at `at_s`, in seconds since the start of a run with these changes, oldest first.
+    #[must_use]
+    pub fn at(&self, changes: &[SettingChange], at_s: f64) -> Self {
+        let mut shape = self.clone();
+        for (pointer, value) in
+            changes.iter().filter_map(|change| Some((&change.pointer, change.value_at(at_s)?)))
+        {
+            shape.set(pointer, value);
+        }
+        shape
+    }
+
+    fn set(&mut self, pointer: &Pointer, value: u32) {
+        if *pointer == Pointer::ROOT.key("threads") {
+            self.threads = value;
+        } else if *pointer == Pointer::ROOT.key("sink").key("queue") {
+            self.sink_queue = value as usize;
+        }
+        for stage in &mut self.stages {
+            if *pointer == stage.place.key("concurrency") {
+                stage.concurrency = value;
+            } else if *pointer == stage.place.key("queue") {
+                stage.queue = value as usize;
+            }
         }
     }
 

@@ -12,6 +12,7 @@ use crate::kinds::Work;
 use crate::plan::{Known, Plan};
 use crate::spec::read_value;
 use crate::stats::{QueueFigures, TaskFigures};
+use crate::tune::SettingChange;
 
 /// Measurements of a stage and of the queue behind it: mean task time in ms; then items taken per second, mean put and get in ms,
 /// readiness.
@@ -740,4 +741,30 @@ fn sentence_and_answer_agree() {
             }
         }
     }
+}
+
+#[test]
+fn a_shape_has_the_settings_that_held_at_a_time() {
+    let before = pipeline(json!([sleep("load", 2)]));
+    let change = |pointer: &str, at_s: f64, to: u32, outcome: &str| -> SettingChange {
+        serde_json::from_value(json!({
+            "at_s": at_s, "until_s": at_s + 5.0, "pointer": pointer, "from": 2, "to": to, "evidence": "", "before": null,
+            "predicted": null, "measured": null, "outcome": outcome,
+        }))
+        .unwrap()
+    };
+    let changes = [
+        change("/stages/0/sleep/concurrency", 10.0, 8, "undone"),
+        change("/stages/0/sleep/queue", 10.0, 9, "set"),
+        change("/sink/queue", 11.0, 7, "kept"),
+        change("/threads", 11.0, 3, "suggested"),
+    ];
+    let at = |at_s| {
+        let shape = before.at(&changes, at_s);
+        (shape.stages[0].concurrency, shape.stages[0].queue, shape.sink_queue, shape.threads)
+    };
+    let (queue, sink) = (before.stages[0].queue, before.sink_queue);
+    assert_eq!(at(9.0), (2, queue, sink, 12));
+    assert_eq!(at(12.0), (8, 9, 7, 12));
+    assert_eq!(at(20.0), (2, 9, 7, 12));
 }

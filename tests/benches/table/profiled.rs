@@ -1,0 +1,122 @@
+//! Predictions with and without a profile, for pipelines with two stages that compete for the cores.
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use penstock_tests::{Call, Chance, Folder};
+use serde_json::{Value, json};
+
+use crate::contended::{predicted_rate, rate, run};
+use crate::{Bound, Row, median, photos_dir};
+
+const PIPELINES: u64 = 10;
+/// Changes of each of these.
+const CHANGES: usize = 2;
+/// Times that each is recorded, and measured with each change, in turns: the speed of a machine differs between runs.
+const ROUNDS: usize = 3;
+/// Duration of each run.
+const TIME: &str = "4s";
+
+/// Errors of predicted rates, sorted: with the profile, and without.
+struct Errors {
+    with: Vec<f64>,
+    without: Vec<f64>,
+}
+
+pub(crate) fn median_error() -> Row {
+    row("error of rates predicted with a profile, two stages, median", 3.0, 2.0, 0.5)
+}
+
+pub(crate) fn p95_error() -> Row {
+    row("error of rates predicted with a profile, two stages, p95", 8.0, 6.0, 0.95)
+}
+
+fn row(what: &'static str, must: f64, aim: f64, quantile: f64) -> Row {
+    let Errors { with, without } = errors();
+    let at = |sorted: &[f64]| {
+        let place = ((sorted.len() as f64 * quantile).ceil() as usize).clamp(1, sorted.len()) - 1;
+        sorted[place] * 100.0
+    };
+    Row {
+        what,
+        must: Bound::AtMost(must, " %"),
+        aim: Bound::AtMost(aim, " %"),
+        found: at(with),
+        from: format!(
+            "{PIPELINES} photo pipelines with {CHANGES} changes each, medians of {ROUNDS} turns; without the profile {:.2} %",
+            at(without)
+        ),
+    }
+}
+
+fn errors() -> &'static Errors {
+    static ERRORS: OnceLock<Errors> = OnceLock::new();
+    ERRORS.get_or_init(|| {
+        let mut errors = Errors { with: Vec::new(), without: Vec::new() };
+        (0..PIPELINES).for_each(|number| measure(number, &mut errors));
+        errors.with.sort_by(f64::total_cmp);
+        errors.without.sort_by(f64::total_cmp);
+        errors
+    })
+}
+
+/// Records the pipeline `number` as it is, and predicts its rate with changes.
+fn measure(number: u64, errors: &mut Errors) {
+    let (folder, mut chance) = (Folder::new(), Chance::new(number.wrapping_add(3_000)));
+    let document = folder.write("photos.json", photos(&mut chance).to_string());
+    let changes: Vec<_> = (0..CHANGES).map(|_| changes(&mut chance)).collect();
+    let profile = profile(&folder, &document);
+    let mut ratios = vec![(Vec::new(), Vec::new()); CHANGES];
+    for round in 0..ROUNDS {
+        let out = folder.join(&round.to_string());
+        run(&document, &[], TIME).out(&out).finish().exits(0);
+        for (changes, (with, without)) in changes.iter().zip(&mut ratios) {
+            let measured = rate(&run(&document, changes, TIME).json().finish().exits(0).snapshot());
+            let ratio = |profile| predicted_rate(&document, &out, changes, profile) / measured;
+            with.push(ratio(Some(profile.as_path())));
+            without.push(ratio(None));
+        }
+    }
+    eprintln!("pipeline {number}: predicted / measured, with a profile and without {ratios:.3?}");
+    for (with, without) in ratios {
+        errors.with.push((median(with) - 1.0).abs());
+        errors.without.push((median(without) - 1.0).abs());
+    }
+}
+
+fn profile(folder: &Folder, document: &Path) -> std::path::PathBuf {
+    let path = folder.join("profile.json");
+    let call = Call::new(&["profile", "--quiet", "--record", "2s"]).argument(document);
+    call.store("photos", &photos_dir()).argument("-o").argument(&path).finish().exits(0);
+    path
+}
+
+fn changes(chance: &mut Chance) -> [String; 3] {
+    [
+        format!("/threads={}", chance.from(1, 3)),
+        format!("/stages/1/wasm/concurrency={}", chance.from(1, 3)),
+        format!("/stages/2/wasm/concurrency={}", chance.from(1, 3)),
+    ]
+}
+
+/// A random pipeline that decodes each photo twice: to a small picture, and to a large one.
+fn photos(chance: &mut Chance) -> Value {
+    let decode = |name: &str, size: u32, concurrency: u64| {
+        json!({ "wasm": {
+            "module": "std/image", "name": name, "params": { "ops": [{ "Resize": { "size": [size, size] } }] },
+            "concurrency": concurrency, "queue": 4
+        } })
+    };
+    let (small, large) = (chance.pick(&[32, 64, 128]), chance.pick(&[224, 384, 512]));
+    json!({
+        "name": "photos", "seed": 7, "threads": chance.from(1, 2),
+        "source": { "list": { "store": "photos", "suffix": ".jpg", "shuffle": true, "epochs": null } },
+        "stages": [
+            { "fetch": { "concurrency": 4, "queue": 8 } },
+            decode("small", small, chance.from(1, 2)),
+            decode("large", large, chance.from(1, 2)),
+            { "aggregate": { "size": 8 } }
+        ],
+        "consumer": { "discard": {} }
+    })
+}
