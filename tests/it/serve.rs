@@ -10,6 +10,7 @@ mod conformance;
 mod connections;
 mod events;
 mod life;
+mod profile;
 mod quota;
 mod resume;
 mod settings;

@@ -146,7 +146,9 @@ fn measured(
         let is_over = is_over || is_past || was_warm;
         // The usage of the machine is known for the whole run only.
         let machine = snapshot.machine.as_ref().filter(|_| kind == WindowKind::Steady);
-        Verdict::of(shape, shape.measured(&row, (was_warm, is_over), &snapshot.failures, machine))
+        let shape = shape.at(&snapshot.changes, row.t1 as f64 / 1e9);
+        let measured = shape.measured(&row, (was_warm, is_over), &snapshot.failures, machine);
+        Verdict::of(&shape, measured).with_tried(&snapshot.changes)
     });
     let verdict = match kind {
         WindowKind::Steady if judged.as_ref().is_some_and(|found| found.kind == VerdictKind::TooLittle) => {
@@ -211,7 +213,7 @@ fn whole(snapshot: &RunSnapshot, layout: &Layout) -> Measured {
             failures: &snapshot.failures,
             machine: snapshot.machine.as_ref(),
         };
-        Verdict::of(shape, measured)
+        Verdict::of(&shape.at(&snapshot.changes, snapshot.elapsed_s), measured).with_tried(&snapshot.changes)
     });
     let figures = RunFigures {
         window: FigureWindow { kind: WindowKind::Whole, from_s: 0.0, to_s: snapshot.elapsed_s },

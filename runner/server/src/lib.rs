@@ -20,6 +20,8 @@ mod owner;
 mod predicting;
 mod priority;
 mod private;
+mod profiles;
+mod profiling;
 mod queries;
 mod runs;
 mod settings;

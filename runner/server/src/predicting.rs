@@ -119,10 +119,15 @@ impl Runs {
             concurrency: Concurrency::MOST,
             queue: Capacity::MOST,
         });
+        let profile = self.0.profiles.of(id);
         apart(self, move || {
             // The permit is held until the work has ended, even if the future is dropped.
             let _turn = turn;
             let recording = Recording::new(snapshot, recorded, &times);
+            let recording = match &profile {
+                Some(profile) => recording.with_profile(profile),
+                None => recording,
+            };
             let baseline = Baseline::new(recording, Ok(&as_is.prepared.plan), own_cores);
             let refused = |error| RunsError::Refused(format!("{error}"));
             let plan = &checked.prepared.plan;

@@ -30,6 +30,7 @@ use crate::history::modules::Uploader;
 use crate::live::{LiveRun, Totals};
 use crate::owner::{Message, Owner, Shutdown, View};
 use crate::private;
+use crate::profiles::Profiles;
 use crate::settings::RunsSettings;
 use crate::sharing::{HeldAmount, SharedAmount};
 use crate::wire::{BudgetUse, ClientUse};
@@ -95,6 +96,7 @@ pub(crate) struct Registry {
     pub(crate) totals: Arc<Totals>,
     pub(crate) permits: Permits,
     pub(crate) benching: Benching,
+    pub(crate) profiles: Profiles,
     /// Set when the server shuts down, which ends trials and replays, too.
     pub(crate) ending: StopFlag,
 }
@@ -172,6 +174,7 @@ impl Runs {
             totals: Arc::default(),
             permits,
             benching: Benching::default(),
+            profiles: Profiles::default(),
             ending: StopFlag::default(),
         };
         let (client, token) = (ClientId::default(), OPERATOR.into());

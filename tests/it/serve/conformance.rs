@@ -25,6 +25,8 @@ fn the_api_answers_as_its_description_says_and_never_with_a_defect() {
         // Schemathesis cannot generate modules; the tests in `api` and `attack` upload them.
         "--exclude-operation-id=upload_module",
         "--exclude-operation-id=inspect_module",
+        // Each call measures for seconds; the tests in `profile` make some.
+        "--exclude-operation-id=profile_run",
         "--max-examples=15",
         "--phases=examples,coverage,fuzzing",
         "--seed=1",

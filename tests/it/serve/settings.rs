@@ -30,7 +30,7 @@ fn settings_of_a_run_change_while_it_goes_on_and_a_resumed_run_keeps_them() {
     for (wrong, told) in [
         (
             json!({ "/stages/0/sleep/mean_ms": 1 }),
-            "these can: /stages/0/sleep/concurrency, /stages/0/sleep/queue, /sink/queue, /threads",
+            "these can: `/stages/0/sleep/concurrency`, `/stages/0/sleep/queue`, `/sink/queue`, `/threads`",
         ),
         (json!({ "/stages/0/sleep/concurrency": 4097, "/sink/queue": 9 }), "must be from 1 to 4096"),
         (json!({ "/threads": 2 }), "started with 1 threads"),

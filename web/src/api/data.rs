@@ -11,6 +11,7 @@ use penstock_server::{
 };
 use penstock_types::figures::RunFigures;
 use penstock_types::ledger::Ledger;
+use penstock_types::profile::Profile;
 use penstock_types::run::{RunError, RunId, Window};
 use penstock_types::series::{Series, TaskTimes, Timeline};
 use schemars::JsonSchema;
@@ -80,6 +81,15 @@ pub(super) fn routes(api: &mut ApiRouter) {
         .summary("List the dead letters of a run, by stage");
     api.route("POST /runs/{id}/replay", replay_dead_letters)
         .summary("Replay dead letters through the stages that failed");
+    api.route("GET /runs/{id}/profile", show_profile)
+        .summary("Show the last profile of a run")
+        .description("Profiles are kept in memory, so that none is left after a restart of the server.");
+    api.route("POST /runs/{id}/profile", profile_run)
+        .summary("Measure each stage of a run's document alone")
+        .description(
+            "A short run of the document records the inputs of its stages; each stage then takes its own again and again, with 1, 2, 4, ... ops \
+             at a time. The request takes some seconds for each stage. Later predictions of the run use what it has found.",
+        );
     api.route_for(Some(Role::Read), "POST /runs/{id}/predict", predict_run)
         .summary("Predict a run with changed settings")
         .description(
@@ -136,6 +146,14 @@ async fn replay_dead_letters(
     replay: Sent<Replay>,
 ) -> JsonResult<ReplayReport> {
     Ok(Json(app.runs.replay(&path.id, replay.0.modules).await?))
+}
+
+async fn show_profile(app: App, path: InPath<RunPath>) -> JsonResult<Profile> {
+    Ok(Json(Profile::clone(&*app.runs.run_profile(&path.id).await?)))
+}
+
+async fn profile_run(app: App, path: InPath<RunPath>) -> JsonResult<Profile> {
+    Ok(Json(Profile::clone(&*app.runs.profile_run(&path.id).await?)))
 }
 
 async fn predict_run(

@@ -3,7 +3,7 @@
 import { address, ApiError, get, patch, post, postText, problem, put, readProblem, remove, send } from './client'
 import type {
   AuditEntry, BenchReport, BenchmarkComparison, BenchmarkProgress, BenchmarkSummary, CurrentBenchmark, DeadLetters, LogEntry, Metric, ModuleDetail,
-  ModuleSummary, ModuleUpload, Page, PipelineDocument, PredictRequest, Predicted, QueryOf, ReplayReport, RunDetail, RunError, RunFigures, RunSettings,
+  ModuleSummary, ModuleUpload, Page, PipelineDocument, PredictRequest, Predicted, Profile, QueryOf, ReplayReport, RunDetail, RunError, RunFigures, RunSettings,
   RunSpec, RunSummary, RunTags, Series, Session, StartBenchmark, StoreKeys, StoreSummary, System, TaskTimes, Timeline, TrialReport, TryRequest, Validation,
 } from './types'
 
@@ -32,6 +32,9 @@ export const api = {
   settings: (id: string, signal?: AbortSignal) => get<RunSettings>(`${run(id)}/settings`, {}, signal),
   /** Changes settings while the run goes on: all of them or none. */
   setSettings: (id: string, set: Record<string, number>) => patch<RunSettings>(`${run(id)}/settings`, { set }),
+  profile: (id: string, signal?: AbortSignal) => get<Profile>(`${run(id)}/profile`, {}, signal),
+  /** Measures each stage alone, which takes some seconds for each. */
+  measureProfile: (id: string) => post<Profile>(`${run(id)}/profile`),
   spec: (id: string, signal?: AbortSignal) => get<RunSpec>(`${run(id)}/spec`, {}, signal),
   figures: (id: string, query: QueryOf<'show_figures'>, signal?: AbortSignal) => get<RunFigures>(`${run(id)}/figures`, { ...query }, signal),
   series: (id: string, query: SeriesQuery, signal?: AbortSignal) =>
