@@ -94,12 +94,12 @@ fn profile(folder: &Folder, document: &Path) -> std::path::PathBuf {
 fn changes(chance: &mut Chance) -> [String; 3] {
     [
         format!("/threads={}", chance.from(1, 3)),
-        format!("/stages/1/wasm/concurrency={}", chance.from(1, 3)),
-        format!("/stages/2/wasm/concurrency={}", chance.from(1, 3)),
+        format!("/stages/1/route/paths/0/0/wasm/concurrency={}", chance.from(1, 3)),
+        format!("/stages/1/route/else/0/wasm/concurrency={}", chance.from(1, 3)),
     ]
 }
 
-/// A random pipeline that decodes each photo twice: to a small picture, and to a large one.
+/// A random pipeline that decodes photos in two stages: those of one folder to small pictures, the others to large ones.
 fn photos(chance: &mut Chance) -> Value {
     let decode = |name: &str, size: u32, concurrency: u64| {
         json!({ "wasm": {
@@ -110,11 +110,14 @@ fn photos(chance: &mut Chance) -> Value {
     let (small, large) = (chance.pick(&[32, 64, 128]), chance.pick(&[224, 384, 512]));
     json!({
         "name": "photos", "seed": 7, "threads": chance.from(1, 2),
-        "source": { "list": { "store": "photos", "suffix": ".jpg", "shuffle": true, "epochs": null } },
+        "source": { "list": { "store": "photos", "suffix": ".jpg", "shuffle": true, "epochs": null, "label": "folder" } },
         "stages": [
             { "fetch": { "concurrency": 4, "queue": 8 } },
-            decode("small", small, chance.from(1, 2)),
-            decode("large", large, chance.from(1, 2)),
+            { "route": {
+                "by": { "field": "label" }, "queue": 4,
+                "paths": { "0": [decode("small", small, chance.from(1, 2))] },
+                "else": [decode("large", large, chance.from(1, 2))]
+            } },
             { "aggregate": { "size": 8 } }
         ],
         "consumer": { "discard": {} }
