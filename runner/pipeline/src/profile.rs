@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use penstock_engine::consumers::Discard;
+use penstock_engine::item::Item;
 use penstock_engine::range::RangeSource;
 use penstock_engine::running::StopReason;
 use penstock_types::plan::{Plan, StagePlan};
 use penstock_types::policy::{Capacity, Concurrency, OnError, Order};
-use penstock_types::profile::{CompanyPoint, Profile, ProfilePoint, StageProfile};
+use penstock_types::profile::{CompanyPoint, Profile, ProfileInputs, ProfilePoint, StageProfile};
 use penstock_types::run::{RunSnapshot, RunState, StageRecord};
 use penstock_types::spec::Consumer;
 use penstock_types::traversal::{Traversal, TraversalSettings};
@@ -106,7 +107,9 @@ pub fn profile(
             profile.without_inputs.push(id);
             continue;
         }
-        let mut alone = Alone { prepared, runtime, stage, recorded, bytes_out: 0.0, memory: None };
+        let Recorded { items, inputs } = recorded;
+        let items = Arc::new(items);
+        let mut alone = Alone { prepared, runtime, stage, items, inputs, bytes_out: 0.0, memory: None };
         let points = alone.points(settings, on_start)?;
         profile.stages.push(alone.evaluate(points, company.stages.iter().find(|record| record.id == id)));
     }
@@ -166,7 +169,8 @@ struct Alone<'a> {
     prepared: &'a Prepared,
     runtime: &'a Handle,
     stage: &'a StagePlan,
-    recorded: Recorded,
+    items: Arc<Vec<Item>>,
+    inputs: ProfileInputs,
     /// Bytes of the values that a sample leaves the op as.
     bytes_out: f64,
     /// Highest memory of one instance of the module.
@@ -231,7 +235,7 @@ impl Alone<'_> {
         on_start: &mut dyn FnMut(ProfileStep<'_>, &Run),
     ) -> Result<Slice, ProfileError> {
         let id = self.stage.id.to_string();
-        let tap = Arc::new(Tap::giving(self.recorded.items.clone()));
+        let tap = Arc::new(Tap::giving(self.items.clone()));
         let alone = alone(self.prepared, self.stage, at_a_time);
         let alone = Prepared { taps: BTreeMap::from([(id.clone(), tap.clone())]), ..alone };
         let ends = RunEnds {
@@ -256,7 +260,7 @@ impl Alone<'_> {
     }
 
     fn evaluate(self, measured: Vec<(u32, Vec<Slice>)>, record: Option<&StageRecord>) -> StageProfile {
-        let (stage, inputs) = (self.stage, self.recorded.inputs);
+        let (stage, inputs) = (self.stage, self.inputs);
         let samples_per_item = inputs.samples as f64 / inputs.items as f64;
         let first: Vec<f64> = measured[0].1.iter().map(Slice::cost_s).collect();
         let points = measured.iter().map(|(at_a_time, slices)| ProfilePoint {
@@ -267,7 +271,7 @@ impl Alone<'_> {
             op_s: median(slices.iter().map(Slice::op_s)),
             cpu_s: self.computes().then(|| median(slices.iter().map(Slice::cost_s))),
             cores: self.computes().then(|| median(slices.iter().map(Slice::cores))),
-            slowdown: median(slices.iter().zip(&first).map(|(slice, first)| slice.cost_s() / first)),
+            slowdown: median(slices.iter().zip(&first).map(|(slice, first)| ratio(slice.cost_s(), *first))),
         });
         let points: Vec<ProfilePoint> = points.collect();
         let company = record.map(Slice::of).filter(|slice| slice.ops > 0).map(|slice| CompanyPoint {
@@ -275,7 +279,7 @@ impl Alone<'_> {
             samples_per_s: slice.rate() * samples_per_item,
             op_s: slice.op_s(),
             cpu_s: self.computes().then(|| slice.cost_s()),
-            slowdown: slice.cost_s() / median(first.iter().copied()),
+            slowdown: ratio(slice.cost_s(), median(first.iter().copied())),
         });
         StageProfile {
             id: stage.id.to_string(),
@@ -285,7 +289,9 @@ impl Alone<'_> {
             inputs,
             knee: StageProfile::knee_of(&points),
             cpu_s_per_1000: points[0].cpu_s.map(|cpu_s| cpu_s / samples_per_item * 1e3),
-            bytes_in_per_1000: self.recorded.value_bytes() as f64 / inputs.samples as f64 * 1e3,
+            bytes_in_per_1000: self.items.iter().map(Item::value_bytes).sum::<u64>() as f64
+                / inputs.samples as f64
+                * 1e3,
             bytes_out_per_1000: self.bytes_out * 1e3,
             memory_bytes: self.memory,
             points,
@@ -388,6 +394,11 @@ fn numbers(wanted: &[u32], most: u32) -> Vec<u32> {
     numbers.sort_unstable();
     numbers.dedup();
     numbers
+}
+
+/// Ratio of two times; 1 where the clock was too coarse for the second one.
+fn ratio(time: f64, first: f64) -> f64 {
+    if first > 0.0 { time / first } else { 1.0 }
 }
 
 fn median(values: impl Iterator<Item = f64>) -> f64 {

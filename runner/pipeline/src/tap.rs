@@ -22,7 +22,7 @@ enum Role {
     /// Records the first inputs, up to this number of bytes.
     Records(u64, Mutex<Recorded>),
     /// Gives these inputs in turn, again and again.
-    Gives(Vec<Item>, AtomicU64),
+    Gives(Arc<Vec<Item>>, AtomicU64),
 }
 
 #[derive(Clone, Debug, Default)]
@@ -38,7 +38,7 @@ impl Tap {
     }
 
     /// A tap that gives these inputs, of which there is one at least.
-    pub(crate) fn giving(items: Vec<Item>) -> Self {
+    pub(crate) fn giving(items: Arc<Vec<Item>>) -> Self {
         assert!(!items.is_empty(), "a stage without inputs is not measured");
         Self::new(Role::Gives(items, AtomicU64::new(0)))
     }
@@ -105,10 +105,6 @@ impl Tap {
 }
 
 impl Recorded {
-    pub(crate) fn value_bytes(&self) -> u64 {
-        self.items.iter().map(Item::value_bytes).sum()
-    }
-
     fn add(&mut self, item: &Item, most: u64) {
         let inputs = &mut self.inputs;
         let bytes = inputs.bytes.saturating_add(item.memory_bytes());

@@ -10,6 +10,7 @@ use penstock_pipeline::profile::{ProfileError, ProfileSettings, ProfileStep, pro
 use penstock_types::profile::Profile;
 use penstock_types::run::RunId;
 use penstock_types::text::with_causes;
+use tokio::time::Instant;
 
 use crate::admission::{Cost, wasm_stages};
 use crate::error::RunsError;
@@ -22,6 +23,8 @@ const RECORD: Duration = Duration::from_secs(3);
 const SPAN: Duration = Duration::from_millis(900);
 /// Memory for all recorded inputs, in MiB.
 const INPUTS_MIB: u64 = 256;
+/// Longest time of all measurements together: stages may have any number and ops of any length.
+const MOST: Duration = Duration::from_secs(300);
 /// Maximum wait for a permit to compile a module.
 const COMPILE_TURN: Duration = Duration::from_secs(60);
 
@@ -60,12 +63,17 @@ impl Runs {
                 span: SPAN,
                 memory_bytes: INPUTS_MIB << 20,
             };
+            let until = Instant::now() + MOST;
             let mut on_start = |_: ProfileStep<'_>, run: &Run| {
-                if ending.is_set() || gone.is_set() {
+                if ending.is_set() || gone.is_set() || Instant::now() >= until {
                     run.handle.stop(StopReason::Asked);
                 }
             };
             profile(&prepared, &workshop.runtime, &settings, &mut on_start).map_err(|error| match error {
+                ProfileError::Stopped if Instant::now() >= until => RunsError::Refused(format!(
+                    "the measurements took longer than {} s, which is the limit; measure single stages with `penstock profile --stage`",
+                    MOST.as_secs()
+                )),
                 ProfileError::Stopped => RunsError::Closed,
                 error => refused(&error),
             })

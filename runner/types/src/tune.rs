@@ -35,8 +35,8 @@ impl Tune {
 pub struct SettingChange {
     /// Time of the change, in seconds since the start of the run.
     pub at_s: f64,
-    /// End of the measurement of the change, in seconds since the start of the run; `null` until then, and for changes that are not
-    /// measured.
+    /// End of the measurement of the change, or the time at which it was undone, in seconds since the start of the run; `null` until
+    /// then, and for changes that are not measured.
     pub until_s: Option<f64>,
     /// Place of the setting in the document.
     #[schemars(with = "String")]

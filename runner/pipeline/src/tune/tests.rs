@@ -218,7 +218,7 @@ fn reversals_rest(changes: &[SettingChange], seed: u64) {
             assert!(change.at_s - at >= 4.0, "seed {seed}: {change}");
         }
         if change.outcome == ChangeOutcome::Undone {
-            let end = change.until_s.unwrap_or(change.at_s);
+            let end = change.until_s.expect("an undone change tells when it was undone");
             undone.insert(key, end);
         }
     }

@@ -386,7 +386,12 @@ impl Tuner {
     /// Notes the outcome of the changes of a trial.
     fn close(&mut self, trial: &Trial, outcome: ChangeOutcome, measured: Option<f64>, at: u64) {
         let first = self.changes.len().saturating_sub(trial.made);
-        self.changes[first..].iter_mut().for_each(|change| change.outcome = outcome);
+        for change in &mut self.changes[first..] {
+            change.outcome = outcome;
+            if outcome == ChangeOutcome::Undone {
+                change.until_s = Some(seconds(at));
+            }
+        }
         if let (Some(change), Some(_)) = (self.changes.last_mut(), measured) {
             (change.measured, change.until_s) = (measured, Some(seconds(at)));
         }

@@ -43,12 +43,9 @@ fn in_vain(changes: &[SettingChange], to_s: f64) -> Vec<&SettingChange> {
             .before
             .zip(change.measured)
             .is_none_or(|(before, measured)| measured > before * (1.0 + GAIN));
-        let is_in_vain = match change.outcome {
-            ChangeOutcome::Undone => true,
-            ChangeOutcome::Set => !helped,
-            ChangeOutcome::Kept | ChangeOutcome::Suggested | ChangeOutcome::Trying => false,
-        };
-        change.to > change.from && is_in_vain
+        // One that was undone for another reason, such as short memory, may have helped.
+        let is_over = matches!(change.outcome, ChangeOutcome::Undone | ChangeOutcome::Set);
+        change.to > change.from && is_over && !helped
     });
     last
 }
@@ -108,6 +105,7 @@ mod tests {
             change("/a", 2, 4, (140.0, 139.0), "undone", Some(21.0)),
             change("/a", 2, 4, (140.0, 139.0), "set", None),
             change("/a", 2, 4, (140.0, 150.0), "set", Some(15.0)),
+            change("/a", 2, 4, (140.0, 150.0), "undone", Some(15.0)),
             change("/a", 2, 4, (140.0, 150.0), "kept", Some(15.0)),
         ] {
             assert_eq!(learnt(vec![harmless]), (vec![1, 2, 1, 0], vec!["Busy.".to_owned()]));
