@@ -1,5 +1,6 @@
 """Interaction of the package with its process: signals, the GIL, forks, spawned workers, the end."""
 
+import contextlib
 import json
 import multiprocessing
 import os
@@ -253,8 +254,9 @@ class Programs(unittest.TestCase):
 def children() -> list[str]:
     found = []
     for task in Path("/proc/self/task").iterdir():
-        for child in (task / "children").read_text().split():
-            found.append(Path(f"/proc/{child}/cmdline").read_text())
+        # a thread, or a child, may end between being listed and being read
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found.extend(Path(f"/proc/{child}/cmdline").read_text() for child in (task / "children").read_text().split())
     return found
 
 
