@@ -19,7 +19,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use penstock_storage::{BoundedStore, FolderStore, MemoryStore, S3Credentials, S3Settings, S3Store, Store};
+use penstock_storage::{BoundedStore, FolderStore, MemoryStore, S3Credentials, S3Settings, Store, s3_store};
 use penstock_types::config::{BenchStoreKind, Medium, SecretText};
 use penstock_types::stats::Tick;
 use tempfile::TempDir;
@@ -105,9 +105,9 @@ impl Ceilings {
             // The loopback server has the API of S3, whatever the measured service is.
             Medium::Remote => {
                 let loopback = Loopback::start()?;
-                let store = S3Store::new("ceiling", loopback.settings()).map_err(io::Error::other)?;
+                let store = s3_store("ceiling", loopback.settings()).map_err(io::Error::other)?;
                 let objects = keyed(&|number, size| format!("{number}-{size}"));
-                (BenchStoreKind::S3, Arc::new(store), objects, Some(loopback), None)
+                (BenchStoreKind::S3, store, objects, Some(loopback), None)
             }
         };
         let subject = Subject::of(BoundedStore::new(store, NonZeroUsize::MIN), kind, objects);

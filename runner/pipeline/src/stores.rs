@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use penstock_storage::{
-    BoundedStore, DEFAULT_READS, FolderStore, OpenFault, S3Credentials, S3Fault, S3Settings, S3Store, Store,
-    check_key,
+    BoundedStore, DEFAULT_READS, FolderStore, OpenFault, S3Credentials, S3Fault, S3Settings, Store,
+    check_key, s3_store,
 };
 use penstock_types::config::{DatasetConfig, FolderConfig, S3Config, StoreConfig, StoreKind, StoreOptions};
 use penstock_types::plan::StoreFacts;
@@ -56,9 +56,10 @@ impl Stores {
             StoreConfig::Folder(folder) => {
                 let root = folder.root.as_path();
                 let links: Vec<PathBuf> = folder.links.iter().map(|path| path.as_path().to_owned()).collect();
-                (bounded(FolderStore::open_with(name, root, &links)?, reads), Some(root.to_owned()))
+                let store = Arc::new(FolderStore::open_with(name, root, &links)?);
+                (bounded(store, reads), Some(root.to_owned()))
             }
-            StoreConfig::S3(bucket) => (bounded(S3Store::new(name, s3_settings(bucket))?, reads), None),
+            StoreConfig::S3(bucket) => (bounded(s3_store(name, s3_settings(bucket))?, reads), None),
         };
         // The index is in the store whose objects it lists.
         let index = index.map(|key| index_at(&store, key)).transpose()?;
@@ -74,10 +75,10 @@ impl Stores {
             // The address of the index is relative to its bucket, not to the prefix of the store.
             let bucket = url.bucket.as_str().to_owned();
             let place = S3Settings { bucket, prefix: String::new(), ..settings.clone() };
-            index_at(&bounded(S3Store::new(format!("{name} (its index)"), place)?, None), &url.key)
+            index_at(&bounded(s3_store(format!("{name} (its index)"), place)?, None), &url.key)
         });
         let index = index.transpose()?;
-        let store = bounded(S3Store::new(name, settings)?, None);
+        let store = bounded(s3_store(name, settings)?, None);
         let entry = Entry { store, kind: StoreKind::S3, root: None, index, is_writable: false };
         self.0.insert(name.to_owned(), entry);
         Ok(())
@@ -148,10 +149,10 @@ impl Stores {
     }
 }
 
-fn bounded(store: impl Store + 'static, reads: Option<Reads>) -> BoundedStore {
+fn bounded(store: Arc<dyn Store>, reads: Option<Reads>) -> BoundedStore {
     tracing::debug!(store = store.describe(), "opened");
     let reads = reads.and_then(|reads| NonZeroUsize::new(reads.get() as usize)).unwrap_or(DEFAULT_READS);
-    BoundedStore::new(Arc::new(store), reads)
+    BoundedStore::new(store, reads)
 }
 
 fn index_at(store: &BoundedStore, key: &ObjectKey) -> Result<Index, StoreFault> {

@@ -1,7 +1,7 @@
 //! Stores of named objects, the sources that read them, and the `fetch` stage.
 //!
 //! A [`Store`] maps keys to objects in a flat namespace, like an S3 bucket; [`FolderStore`] is one in a local folder,
-//! [`MemoryStore`] one in memory, [`RemoteStore`] one in a service such as S3. Sources and stages use a store through a
+//! [`MemoryStore`] one in memory, [`s3_store`] makes one in a bucket of S3. Sources and stages use a store through a
 //! [`BoundedStore`], which limits the concurrent reads and writes.
 
 mod asked;
@@ -39,7 +39,6 @@ pub use list::{ListSource, NEW_HIDDEN, NEW_LINKS, Wanted, is_hidden_folder, list
 pub use memory::MemoryStore;
 pub use observe::{ReadParts, observe};
 pub use penstock_types::plan::BYTES_FIELD;
-pub use remote::RemoteStore;
 pub use remote::options::{Retries, Timeouts};
-pub use s3::{S3Credentials, S3Fault, S3Settings, S3Store};
+pub use s3::{S3Credentials, S3Fault, S3Settings, s3_store};
 pub use store::{Folders, IfThere, KeyPages, MAX_GET_BYTES, Store, StoreFuture, Version};

@@ -21,7 +21,6 @@ mod sort;
 mod tests;
 pub(crate) mod throttle;
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,29 +42,9 @@ use crate::remote::parts::{read_range, read_whole, version};
 use crate::remote::service::Service;
 use crate::store::{Folders, IfThere, KeyPages, Store, StoreFuture, Version};
 
-/// A store in a service on another machine.
-///
-/// A failed request is repeated if another attempt may succeed: after lost connections, timeouts, responses such as "slow
-/// down" or "internal error", and bodies that are too short, too long, or do not match the checksum that came with them. The
-/// number of attempts, the waits and all times are limited, so that no request hangs; see [`Retries`](crate::Retries) and
-/// [`Timeouts`](crate::Timeouts). All requests of a store share a limit on repetitions: 100 at once, then 10 per second and one for every
-/// ten successful requests.
-///
-/// An object of at most 16 MiB is read in one request, with its checksum. A larger one is read in parts of 8 MiB, four at a time,
-/// all of the same version: the read fails if the object is replaced meanwhile. After a read in parts, only a CRC-32 of the whole
-/// object is verified, if the service provides one. A range has no checksum. A
-/// [`BoundedStore`](crate::BoundedStore) counts a read in parts as one read. A write is one request.
-///
-/// The write of an object that must be new is conditional on the server. If the server reports that it does not support the condition, the
-/// store checks for the object first; a server that ignores the condition overwrites the existing object.
-///
-/// Keys with empty segments (`//`, `/` at either end) can be read, but not written. A listing leaves out keys that no pipeline can name,
-/// and the empty objects ending in `/` that consoles create as folders. It is in the order of the bytes of keys even if that of the service
-/// is not: all keys are then sorted first.
-///
-/// Objects in another place of the service are followed there, once. Credentials are renewed before their end, and after a refusal.
-/// Secrets are never logged and never part of an error; log messages of SDKs are dropped.
-pub struct RemoteStore<S>(Arc<Remote<S>>);
+/// A store in a service on another machine. A function of each service makes one as a [`Store`], so that this crate, which is optimised for
+/// speed, compiles it.
+pub(crate) struct RemoteStore<S>(Arc<Remote<S>>);
 
 impl<S> RemoteStore<S> {
     /// Creates the store for a service to which `connect` connects at the first request.
@@ -203,11 +182,5 @@ async fn write_new<S: Service>(remote: &Remote<S>, key: &str, bytes: Bytes) -> R
             Err(failure) => Err(failure),
         },
         written => written,
-    }
-}
-
-impl<S> fmt::Debug for RemoteStore<S> {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_tuple("RemoteStore").field(&self.0.options.describe).finish()
     }
 }

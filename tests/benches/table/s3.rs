@@ -12,7 +12,7 @@ use penstock_engine::ports::{Produced, Source};
 use penstock_engine::typed::Typing;
 use penstock_formats::{RecordFormat, RecordSource, Shards};
 use penstock_storage::{
-    BoundedStore, DEFAULT_READS, ListSource, S3Credentials, S3Settings, S3Store, Store, Wanted,
+    BoundedStore, DEFAULT_READS, ListSource, S3Credentials, S3Settings, Store, Wanted, s3_store,
 };
 use penstock_tests::Folder;
 use penstock_types::config::SecretText;
@@ -82,7 +82,7 @@ fn little(what: &'static str, (in_flight, latency): (usize, Duration), must: f64
 fn rate(in_flight: usize, latency: Duration) -> Rate {
     let server = Server::start(latency, &[]);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let store = Arc::new(server.store());
+    let store = server.store();
     let keys: Arc<[Arc<str>]> = (0..OBJECTS).map(|number| Arc::from(format!("{number:04}.jpg"))).collect();
     for key in &*keys {
         runtime.block_on(store.put(key.clone(), Bytes::from(vec![7; OBJECT_BYTES]))).unwrap();
@@ -104,7 +104,7 @@ pub(crate) fn first_sample_of_a_million() -> Row {
     let runtime = Runtime::new().unwrap();
     let first = || {
         let start = Instant::now();
-        let store = BoundedStore::new(Arc::new(server.store()), DEFAULT_READS);
+        let store = BoundedStore::new(server.store(), DEFAULT_READS);
         let mut source = ListSource::new(store, Wanted::default(), TraversalSettings::IN_ORDER);
         let first = runtime.block_on(source.next()).unwrap();
         assert!(matches!(first, Some(Produced::Samples(_))));
@@ -161,7 +161,7 @@ pub(crate) fn records_ahead() -> Row {
     let server = Server::start(LATENCY, &["--root", folder.path().to_str().unwrap()]);
     let runtime = Runtime::new().unwrap();
     let pass = |most_bytes: u64| {
-        let store = BoundedStore::new(Arc::new(server.store()), DEFAULT_READS);
+        let store = BoundedStore::new(server.store(), DEFAULT_READS);
         let objects = Shards::Keys(vec![Arc::from("records.ndjson")]);
         let source = RecordSource::new(
             store,
@@ -203,7 +203,7 @@ pub(crate) fn records_ahead() -> Row {
 /// Reads with `in_flight` tasks; returns reads per second, and CPU seconds of this process per read.
 fn read(
     runtime: &Runtime,
-    store: &Arc<S3Store>,
+    store: &Arc<dyn Store>,
     keys: &Arc<[Arc<str>]>,
     in_flight: usize,
     reads: usize,
@@ -255,7 +255,7 @@ impl Server {
         &self.endpoint
     }
 
-    pub(crate) fn store(&self) -> S3Store {
+    pub(crate) fn store(&self) -> Arc<dyn Store> {
         let settings = S3Settings {
             bucket: "data".to_owned(),
             endpoint: Some(self.endpoint.clone()),
@@ -267,7 +267,7 @@ impl Server {
             },
             ..S3Settings::default()
         };
-        S3Store::new("data", settings).unwrap()
+        s3_store("data", settings).unwrap()
     }
 }
 

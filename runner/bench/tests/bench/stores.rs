@@ -10,7 +10,7 @@ use std::time::Duration;
 use penstock_bench::report::{LoadReport, ReportState};
 use penstock_bench::{BenchReport, BenchStoreKind};
 use penstock_s3_server::{Fault, Latency, Server, Settings, Trouble};
-use penstock_storage::{FolderStore, Retries, S3Credentials, S3Settings, S3Store, Store, Timeouts};
+use penstock_storage::{FolderStore, Retries, S3Credentials, S3Settings, Store, Timeouts, s3_store};
 use penstock_types::config::SecretText;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -74,7 +74,7 @@ pub(crate) fn bucket(server: &Server) -> Arc<dyn Store> {
         },
         ..S3Settings::default()
     };
-    Arc::new(S3Store::new("photos", settings).unwrap())
+    s3_store("photos", settings).unwrap()
 }
 
 fn read(server: &Server, load: Value, on_error: &str) -> BenchReport {

@@ -13,8 +13,8 @@ use penstock_engine::typed::Typing;
 use penstock_formats::{RecordSource, tar};
 use penstock_s3_server::{Fault, Server, Settings, Trouble};
 use penstock_storage::{
-    BoundedStore, IfThere, KeyPages, MemoryStore, S3Credentials, S3Settings, S3Store, Store, StoreFuture,
-    Version,
+    BoundedStore, IfThere, KeyPages, MemoryStore, S3Credentials, S3Settings, Store, StoreFuture, Version,
+    s3_store,
 };
 use penstock_types::config::SecretText;
 use penstock_types::traversal::TraversalSettings;
@@ -286,8 +286,8 @@ async fn ranges_of_a_bucket_are_repeated_after_failures_but_not_mixed_with_those
         },
         ..S3Settings::default()
     };
-    let store = S3Store::new("data", settings).unwrap();
-    let store = BoundedStore::new(Arc::new(store), NonZeroUsize::new(64).unwrap());
+    let store = s3_store("data", settings).unwrap();
+    let store = BoundedStore::new(store, NonZeroUsize::new(64).unwrap());
     let found = drain(source(&store)).await;
     assert_eq!(found.keys(), numbers((BLOCKS * BLOCK).div_ceil(LINE_BYTES as u64) as usize));
     assert!(server.seen().iter().any(|seen| seen.trouble.is_some()));

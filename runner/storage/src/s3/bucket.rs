@@ -20,7 +20,7 @@ use crate::store::IfThere;
 
 /// A bucket, by a client for one region.
 #[derive(Clone)]
-pub struct Bucket {
+pub(crate) struct Bucket {
     pub(crate) store: Arc<str>,
     pub(crate) settings: Arc<S3Settings>,
     pub(crate) client: Client,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use penstock_engine::item::{Collated, Item, Origin, Sample, Value};
 use penstock_engine::ports::{Items, Output, TaskOp};
 use penstock_s3_server::{Fault, Trouble};
-use penstock_storage::{BYTES_FIELD, BoundedStore, DEFAULT_READS, FetchOp, S3Store};
+use penstock_storage::{BYTES_FIELD, BoundedStore, DEFAULT_READS, FetchOp, s3_store};
 use penstock_types::run::FailureClass;
 
 use crate::folder_with;
@@ -56,8 +56,8 @@ async fn a_read_without_valid_credentials_ends_the_run_and_other_failures_do_not
         let server = server();
         ["a", "b", "c"].iter().for_each(|key| server.put(key, "one"));
         server.inject(Fault::on("b", Trouble::Status(status, code)));
-        let store = S3Store::new("data", settings(server.endpoint())).unwrap();
-        let op = FetchOp::new(BoundedStore::new(Arc::new(store), DEFAULT_READS), None);
+        let store = s3_store("data", settings(server.endpoint())).unwrap();
+        let op = FetchOp::new(BoundedStore::new(store, DEFAULT_READS), None);
         let output = op.start(Item::Batch(vec![sample("a"), sample("b"), sample("c")])).await;
         assert!(matches!(&output.items, Items::One(Item::Batch(read)) if read.len() == 2), "{code}");
         let [(failed, FailureClass::Storage, message)] = &faults(&output)[..] else { panic!("{output:?}") };

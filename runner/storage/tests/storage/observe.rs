@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use penstock_s3_server::{Fault, Latency, Server, Settings, Trouble};
 use penstock_storage::{
-    BoundedStore, DEFAULT_READS, MemoryStore, ReadParts, Retries, S3Settings, S3Store, Store, StoreError,
-    observe,
+    BoundedStore, DEFAULT_READS, MemoryStore, ReadParts, Retries, S3Settings, Store, StoreError, observe,
+    s3_store,
 };
 
 use crate::folder_with;
@@ -27,10 +27,10 @@ fn slow_server(bytes: impl Into<Bytes>) -> Server {
     server
 }
 
-fn store(server: &Server, attempts: u32) -> S3Store {
+fn store(server: &Server, attempts: u32) -> Arc<dyn Store> {
     let attempts = NonZeroU32::new(attempts).unwrap();
     let retries = Retries { attempts, base: ms(1), cap: ms(5) };
-    S3Store::new("data", S3Settings { retries, ..settings(server.endpoint()) }).unwrap()
+    s3_store("data", S3Settings { retries, ..settings(server.endpoint()) }).unwrap()
 }
 
 fn sum(parts: ReadParts) -> Duration {
@@ -50,7 +50,7 @@ async fn observed(store: &dyn Store) -> (Result<Bytes, StoreError>, ReadParts) {
 async fn waiting_for_a_server_is_distinguished_from_connecting_and_reading() {
     let server = slow_server("short");
     let store = store(&server, 5);
-    let (read, parts) = observed(&store).await;
+    let (read, parts) = observed(&*store).await;
     assert_eq!(read.unwrap(), "short");
     assert_eq!((parts.attempts, parts.retries, parts.new_connections), (1, 0, 1), "{parts:?}");
     assert!(parts.first_byte >= ms(20) && parts.connect > Duration::ZERO, "{parts:?}");
@@ -61,10 +61,10 @@ async fn waiting_for_a_server_is_distinguished_from_connecting_and_reading() {
 async fn an_idle_connection_is_reused() {
     let server = slow_server("short");
     let store = store(&server, 5);
-    observed(&store).await.0.unwrap();
+    observed(&*store).await.0.unwrap();
     // Waits until the client's background task has returned the connection to its pool.
     tokio::time::sleep(ms(50)).await;
-    let (_, parts) = observed(&store).await;
+    let (_, parts) = observed(&*store).await;
     assert_eq!((parts.new_connections, parts.connect), (0, Duration::ZERO), "{parts:?}");
     assert!(parts.first_byte >= ms(20), "{parts:?}");
     let ports: Vec<u16> = server.seen().iter().map(|seen| seen.port).collect();
@@ -75,12 +75,12 @@ async fn an_idle_connection_is_reused() {
 async fn failed_attempts_are_counted_and_their_time_is_separate() {
     let server = slow_server("short");
     server.inject(Fault::on("x", Trouble::Status(503, "SlowDown")).times(1));
-    let (read, parts) = observed(&store(&server, 5)).await;
+    let (read, parts) = observed(&*store(&server, 5)).await;
     assert_eq!((read.unwrap(), parts.attempts, parts.retries), (Bytes::from_static(b"short"), 2, 1));
     assert!(parts.retry > Duration::ZERO && parts.first_byte >= ms(20), "{parts:?}");
 
     server.inject(Fault::on("x", Trouble::Status(503, "SlowDown")));
-    let (read, parts) = observed(&store(&server, 3)).await;
+    let (read, parts) = observed(&*store(&server, 3)).await;
     assert!(read.is_err());
     assert_eq!((parts.attempts, parts.retries), (3, 2));
     assert!(parts.retry > Duration::ZERO && parts.body.is_zero(), "{parts:?}");
@@ -90,7 +90,7 @@ async fn failed_attempts_are_counted_and_their_time_is_separate() {
 async fn a_slow_body_is_reported_as_body_time() {
     let server = slow_server(vec![7; 5_000]);
     server.inject(Fault::on("x", Trouble::Trickle(250, ms(50))));
-    let (read, parts) = observed(&store(&server, 5)).await;
+    let (read, parts) = observed(&*store(&server, 5)).await;
     assert_eq!(read.unwrap().len(), 5_000);
     // Sending the body takes a second. Half a second is accepted, because the client may start to measure late.
     assert!(parts.body >= ms(500), "{parts:?}");
@@ -102,7 +102,7 @@ async fn every_part_of_a_large_object_is_a_request_and_the_first_byte_counts_onc
     let store = store(&server, 5);
     // Objects written by this store have a CRC-32, which is verified.
     store.put(Arc::from("x"), Bytes::from(vec![7; 20 << 20])).await.unwrap();
-    let (read, parts) = observed(&store).await;
+    let (read, parts) = observed(&*store).await;
     assert_eq!(read.unwrap().len(), 20 << 20);
     // The first request is for the whole object, of which 8 MiB are read; further requests are for parts of 8 MiB and 4 MiB.
     assert_eq!((parts.attempts, parts.retries), (3, 0), "{parts:?}");
@@ -140,7 +140,7 @@ async fn the_latency_of_a_memory_store_is_reported_as_first_byte() {
 async fn concurrent_reads_are_observed_separately() {
     let (server, (_folder, folder)) = (slow_server("short"), folder_with(&[("x", b"x")]));
     let store = store(&server, 5);
-    let (slow, quick) = futures::join!(observed(&store), observe(folder.get(Arc::from("x"))));
+    let (slow, quick) = futures::join!(observed(&*store), observe(folder.get(Arc::from("x"))));
     assert_eq!((slow.1.attempts, quick.1.attempts), (1, 1));
     assert!(slow.1.first_byte >= ms(20) && quick.1.new_connections == 0);
 }

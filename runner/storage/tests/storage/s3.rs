@@ -9,7 +9,7 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use futures::future::join_all;
 use penstock_s3_server::{Conditions, Fault, Mode, Order, Rclone, Server, Settings, Trouble};
-use penstock_storage::{Keys, S3Credentials, S3Settings, S3Store, Store, StoreError};
+use penstock_storage::{Keys, S3Credentials, S3Settings, Store, StoreError, s3_store};
 use penstock_types::config::SecretText;
 use penstock_types::spec::Links;
 use proptest::prelude::*;
@@ -37,11 +37,11 @@ pub(crate) fn settings(endpoint: String) -> S3Settings {
     }
 }
 
-fn store(server: &Server) -> S3Store {
-    S3Store::new("data", settings(server.endpoint())).unwrap()
+fn store(server: &Server) -> Arc<dyn Store> {
+    s3_store("data", settings(server.endpoint())).unwrap()
 }
 
-async fn listed(store: &S3Store, prefix: &str) -> Vec<String> {
+async fn listed(store: &Arc<dyn Store>, prefix: &str) -> Vec<String> {
     let pages: Vec<Keys> = store.list(prefix).try_collect().await.unwrap();
     pages.iter().flat_map(Keys::iter).map(str::to_owned).collect()
 }
@@ -60,7 +60,7 @@ fn noise(length: usize, seed: u64) -> Bytes {
 async fn a_bucket_is_a_store() {
     let server = server();
     OBJECTS.iter().for_each(|(key, bytes)| server.put(key, *bytes));
-    conformance::check(&store(&server)).await;
+    conformance::check(&*store(&server)).await;
 }
 
 #[tokio::test]
@@ -70,8 +70,8 @@ async fn a_prefix_of_a_bucket_is_a_store_without_the_other_objects() {
     server.put("some/where0", "behind");
     OBJECTS.iter().for_each(|(key, bytes)| server.put(&format!("some/where/{key}"), *bytes));
     let prefix = "some/where".to_owned();
-    let store = S3Store::new("data", S3Settings { prefix, ..settings(server.endpoint()) }).unwrap();
-    conformance::check(&store).await;
+    let store = s3_store("data", S3Settings { prefix, ..settings(server.endpoint()) }).unwrap();
+    conformance::check(&*store).await;
     let too_long = store.put(Arc::from("k".repeat(1020)), Bytes::new()).await.unwrap_err().to_string();
     assert!(too_long.ends_with("with the store's prefix, the key is longer than 1024 bytes"), "{too_long}");
 }
@@ -81,15 +81,14 @@ async fn a_bucket_served_by_rclone_is_the_same_store() {
     let (folder, _) = folder_with(&[]);
     OBJECTS.iter().for_each(|(key, bytes)| put(&folder.path().join("data"), key, bytes));
     let rclone = Rclone::serve(folder.path(), "penstock-test", "penstock-test-secret");
-    let store = S3Store::new("data", settings(rclone.endpoint())).unwrap();
-    conformance::check_alone(&store).await;
+    let store = s3_store("data", settings(rclone.endpoint())).unwrap();
+    conformance::check_alone(&*store).await;
     // Not checked with rclone, which ignores the condition of a write.
     let key: Arc<str> = Arc::from("put/twice");
     assert!(store.put_new(key.clone(), Bytes::from_static(b"one")).await.unwrap());
     assert!(store.put_new(key, Bytes::from_static(b"two")).await.unwrap());
     let wrong = credentials("penstock-test", "another-secret");
-    let wrong =
-        S3Store::new("data", S3Settings { credentials: wrong, ..settings(rclone.endpoint()) }).unwrap();
+    let wrong = s3_store("data", S3Settings { credentials: wrong, ..settings(rclone.endpoint()) }).unwrap();
     let error = wrong.get(Arc::from("zebra")).await.unwrap_err();
     assert!(matches!(error, StoreError::Credentials { .. }), "{error:?}");
 }
@@ -268,7 +267,7 @@ async fn the_checksum_of_a_large_object_covers_its_parts() {
 #[tokio::test]
 async fn without_conditional_writes_the_store_checks_for_an_existing_object() {
     let started = |conditions| Server::start(Settings { conditions, ..Settings::default() }).unwrap();
-    let put = async |store: &S3Store, bytes: &'static str| {
+    let put = async |store: &Arc<dyn Store>, bytes: &'static str| {
         store.put_new(Arc::from("x"), Bytes::from_static(bytes.as_bytes())).await.unwrap()
     };
     let refusing = started(Conditions::Refused);
@@ -278,7 +277,7 @@ async fn without_conditional_writes_the_store_checks_for_an_existing_object() {
     assert_eq!(store.get(Arc::from("x")).await.unwrap(), "first");
     // A server that ignores the condition replaces the object, and its response does not reveal the replacement.
     let ignoring = started(Conditions::Ignored);
-    let store = S3Store::new("data", settings(ignoring.endpoint())).unwrap();
+    let store = s3_store("data", settings(ignoring.endpoint())).unwrap();
     assert!(put(&store, "first").await && put(&store, "second").await);
 }
 
@@ -308,7 +307,7 @@ async fn wrong_credentials_are_denied_without_a_retry() {
     for credentials in
         [credentials("penstock-test", "another-secret"), credentials("nobody", "penstock-test-secret")]
     {
-        let store = S3Store::new("data", S3Settings { credentials, ..settings(server.endpoint()) }).unwrap();
+        let store = s3_store("data", S3Settings { credentials, ..settings(server.endpoint()) }).unwrap();
         let before = server.seen().len();
         let error = store.get(Arc::from("x")).await.unwrap_err();
         assert_eq!(
@@ -337,7 +336,7 @@ async fn credentials_can_be_read_from_a_file() {
     )
     .unwrap();
     let credentials = S3Credentials::File(file.path().to_owned());
-    let store = S3Store::new("data", S3Settings { credentials, ..settings(server.endpoint()) }).unwrap();
+    let store = s3_store("data", S3Settings { credentials, ..settings(server.endpoint()) }).unwrap();
     assert_eq!(store.get(Arc::from("x")).await.unwrap(), "x");
 }
 
@@ -345,7 +344,7 @@ async fn credentials_can_be_read_from_a_file() {
 async fn a_missing_bucket_is_not_reported_as_a_missing_object() {
     let server = server();
     let bucket = "elsewhere".to_owned();
-    let store = S3Store::new("data", S3Settings { bucket, ..settings(server.endpoint()) }).unwrap();
+    let store = s3_store("data", S3Settings { bucket, ..settings(server.endpoint()) }).unwrap();
     assert_eq!(
         store.get(Arc::from("x")).await.unwrap_err().with_causes(),
         "reading `x` of store `data` failed: NoSuchBucket: The specified bucket does not exist (status 404)"
@@ -354,7 +353,7 @@ async fn a_missing_bucket_is_not_reported_as_a_missing_object() {
 
 #[test]
 fn a_description_names_the_bucket_and_its_host() {
-    let described = |settings: S3Settings| S3Store::new("photos", settings).unwrap().describe();
+    let described = |settings: S3Settings| s3_store("photos", settings).unwrap().describe();
     let here = S3Settings { prefix: "a/b".to_owned(), ..settings("http://127.0.0.1:9000".to_owned()) };
     assert_eq!(described(here), "store `photos` (S3 bucket `data`, prefix `a/b/` at 127.0.0.1:9000)");
     let at_amazon = S3Settings { bucket: "b".to_owned(), ..S3Settings::default() };

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use futures::future::join_all;
 use penstock_s3_server::{Fault, Server, Settings, Trouble};
-use penstock_storage::{Keys, Retries, S3Credentials, S3Settings, S3Store, Store, StoreError, Timeouts};
+use penstock_storage::{Keys, Retries, S3Credentials, S3Settings, Store, StoreError, Timeouts, s3_store};
 use penstock_types::config::SecretText;
 use penstock_types::spec::Links;
 use tracing_subscriber::fmt::MakeWriter;
@@ -30,12 +30,12 @@ fn quick(server: &Server, attempts: u32) -> S3Settings {
 }
 
 /// A store with timeouts that are short enough for a test.
-fn impatient(server: &Server, timeouts: Timeouts) -> S3Store {
-    S3Store::new("data", S3Settings { timeouts, ..quick(server, 2) }).unwrap()
+fn impatient(server: &Server, timeouts: Timeouts) -> Arc<dyn Store> {
+    s3_store("data", S3Settings { timeouts, ..quick(server, 2) }).unwrap()
 }
 
-fn store(server: &Server) -> S3Store {
-    S3Store::new("data", quick(server, 5)).unwrap()
+fn store(server: &Server) -> Arc<dyn Store> {
+    s3_store("data", quick(server, 5)).unwrap()
 }
 
 /// A server with the object `x` that misbehaves in the given way for the first `times` requests.
@@ -46,7 +46,7 @@ fn troubled(trouble: Trouble, times: u64) -> Server {
     server
 }
 
-async fn failure(store: &S3Store) -> String {
+async fn failure(store: &Arc<dyn Store>) -> String {
     store.get(Arc::from("x")).await.unwrap_err().with_causes()
 }
 
@@ -80,7 +80,7 @@ async fn temporary_failures_cost_attempts_only() {
 async fn a_storm_of_failures_does_not_multiply_the_requests() {
     let server = troubled(Trouble::Status(503, "SlowDown"), u64::MAX);
     let timeouts = Timeouts { operation: ms(2000), ..Timeouts::default() };
-    let store = S3Store::new("data", S3Settings { timeouts, ..quick(&server, 5) }).unwrap();
+    let store = s3_store("data", S3Settings { timeouts, ..quick(&server, 5) }).unwrap();
     let failures = join_all((0..200).map(|_| failure(&store))).await;
     // Each read may make five attempts, 1000 together. Permitted are 100 repetitions at once, and 10 per second in the two seconds
     // in which a read may begin one.
@@ -166,7 +166,7 @@ async fn a_server_that_is_not_listening_fails_quickly() {
     let server = server();
     let settings = quick(&server, 3);
     drop(server);
-    let failure = failure(&S3Store::new("data", settings).unwrap()).await;
+    let failure = failure(&s3_store("data", settings).unwrap()).await;
     let expected =
         "reading `x` of store `data` failed: gave up after 3 attempts, the last: the connection failed: ";
     assert!(failure.starts_with(expected), "{failure}");
@@ -265,7 +265,7 @@ async fn a_cut_listing_is_never_taken_for_a_whole_one() {
         let server = server();
         ["a/x", "bcdefg/x", "c/x"].iter().for_each(|key| server.put(key, BODY));
         let store = store(&server);
-        let listed = async |store: &S3Store| store.list("").try_collect::<Vec<Keys>>().await;
+        let listed = async |store: &Arc<dyn Store>| store.list("").try_collect::<Vec<Keys>>().await;
         server.inject(Fault::on("", trouble.clone()).times(3));
         let pages = listed(&store).await.unwrap();
         assert_eq!(
@@ -418,8 +418,8 @@ async fn secrets_are_in_no_log_error_or_description() {
         let server = troubled(Trouble::Reset, 2);
         let settings = S3Settings { credentials, ..quick(&server, 3) };
         output.push_str(&format!("{settings:?}"));
-        let store = S3Store::new("data", settings).unwrap();
-        output.push_str(&format!("{} {store:?}", store.describe()));
+        let store = s3_store("data", settings).unwrap();
+        output.push_str(&store.describe());
         for error in [
             store.get(Arc::from("x")).await.unwrap_err(),
             store.put(Arc::from("x"), Bytes::from_static(BODY)).await.unwrap_err(),

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::TryStreamExt;
 use futures::future::try_join_all;
 use penstock_s3_server::{Fault, Mode, Order, Server, Settings, Trouble, signed_region};
-use penstock_storage::{Keys, S3Credentials, S3Settings, S3Store, Store};
+use penstock_storage::{Keys, S3Credentials, S3Settings, Store, s3_store};
 use penstock_types::spec::Links;
 use tempfile::TempDir;
 
@@ -18,11 +18,11 @@ fn served(modes: Vec<Mode>) -> Server {
     Server::start(Settings { modes, page: 10, ..Settings::default() }).unwrap()
 }
 
-fn store(settings: S3Settings) -> S3Store {
-    S3Store::new("data", settings).unwrap()
+fn store(settings: S3Settings) -> Arc<dyn Store> {
+    s3_store("data", settings).unwrap()
 }
 
-async fn listed(store: &S3Store) -> Vec<String> {
+async fn listed(store: &Arc<dyn Store>) -> Vec<String> {
     let pages: Vec<Keys> = store.list_all("", Links::All).try_collect().await.unwrap();
     pages.iter().flat_map(Keys::iter).map(str::to_owned).collect()
 }
@@ -82,7 +82,7 @@ async fn credentials_that_stay_expired_are_an_error_that_says_so() {
 }
 
 /// A read, a listing, a request for metadata, or a write of an object.
-async fn each_kind(store: &S3Store, number: usize) -> Result<(), String> {
+async fn each_kind(store: &Arc<dyn Store>, number: usize) -> Result<(), String> {
     let key: Arc<str> = Arc::from("x");
     let done = match number {
         0 => store.get(key).await.map(drop),
@@ -332,7 +332,7 @@ async fn an_object_without_a_tag_that_is_replaced_while_it_is_read_is_an_error()
     let server = served(vec![etag(), Mode::Without("last-modified".to_owned())]);
     server.put("large", large(1));
     server.put("small", "x");
-    let store = S3Store::new("data", settings(server.endpoint())).unwrap();
+    let store = s3_store("data", settings(server.endpoint())).unwrap();
     assert_eq!(store.get(Arc::from("small")).await.unwrap(), "x");
     assert_eq!(
         store.get(key).await.unwrap_err().with_causes(),
