@@ -55,11 +55,8 @@ pub struct GraphNode {
     /// Position and name, e.g. `2:download`.
     pub id: String,
     pub name: String,
-    /// Label shown to users, e.g. `[2:download[12]]`.
-    pub label: String,
     /// Id of the node's queue, e.g. `2:download_queue`.
     pub queue_id: String,
-    pub queue_label: String,
     pub capacity: Capacity,
 }
 

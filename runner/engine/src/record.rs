@@ -1,3 +1,4 @@
+use penstock_types::plan::stage_label;
 use penstock_types::policy::StageKindName;
 use penstock_types::run::{QueueRecord, StageRecord, Window};
 use penstock_types::stats::{BookRow, QueueSums, TaskSums, Tick};
@@ -28,18 +29,25 @@ impl Recorder {
             id: node.id.clone(),
             name: node.name.clone(),
             kind: *kind,
-            label: node.label.clone(),
+            label: format!("[{}]", stage_label(&node.id, *concurrency as u32)),
             concurrency: *concurrency as u32,
             task: sums.figures(),
         });
         record.collect()
     }
 
-    pub(crate) fn queues(&self, sums: &[QueueSums], capacity: &[usize]) -> Vec<QueueRecord> {
-        let queues = self.queues.iter().zip(sums).zip(capacity);
-        let record = queues.map(|((node, sums), capacity)| QueueRecord {
+    pub(crate) fn queues(
+        &self,
+        sums: &[QueueSums],
+        concurrency: &[usize],
+        capacity: &[usize],
+    ) -> Vec<QueueRecord> {
+        // Source and sink have one task each.
+        let tasks = std::iter::once(&1).chain(concurrency).chain([&1]);
+        let queues = self.queues.iter().zip(tasks).zip(sums).zip(capacity);
+        let record = queues.map(|(((node, tasks), sums), capacity)| QueueRecord {
             id: node.queue_id.clone(),
-            label: node.queue_label.clone(),
+            label: format!("[{}_queue]", stage_label(&node.id, *tasks as u32)),
             figures: sums.figures(*capacity),
         });
         record.collect()
@@ -62,7 +70,7 @@ impl Recorder {
             t0_s: from.at.seconds(),
             t1_s: to.at.seconds(),
             stages: self.stages(&stage_sums(from, to), &to.concurrency),
-            queues: self.queues(&queue_sums(from, to), &to.capacity),
+            queues: self.queues(&queue_sums(from, to), &to.concurrency, &to.capacity),
             machine: None,
         }
     }

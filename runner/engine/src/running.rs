@@ -191,7 +191,7 @@ impl RunHandle {
             elapsed: Duration::from_nanos(now.sums.at - Tick::ZERO),
             expected: now.expected,
             stages: self.recorder.stages(&now.sums.stages, &now.sums.concurrency),
-            queues: self.recorder.queues(&now.sums.queues, &now.sums.capacity),
+            queues: self.recorder.queues(&now.sums.queues, &now.sums.concurrency, &now.sums.capacity),
             ledger,
             failures,
             failures_not_listed,
@@ -396,9 +396,7 @@ mod tests {
         GraphNode {
             id: name.to_owned(),
             name: name.to_owned(),
-            label: name.to_owned(),
             queue_id: format!("{name}_queue"),
-            queue_label: format!("{name}_queue"),
             capacity: Capacity::new(2).unwrap(),
         }
     }

@@ -253,18 +253,17 @@ fn field_choice(route: &RoutePlan) -> FieldChoice {
 
 /// Nodes of a plan with these stages and routes.
 pub(crate) fn chain<Op>(plan: &Plan, stages: Vec<StageNode<Op>>, routes: Vec<Route>) -> Chain<Op> {
-    let end = |id: &StageId, queue| node(id, &id.to_string(), queue);
     Chain {
-        source: end(&plan.source.id, plan.source.queue),
+        source: node(&plan.source.id, plan.source.queue),
         stages,
         routes,
-        sink: end(&plan.sink.id, plan.sink.queue),
+        sink: node(&plan.sink.id, plan.sink.queue),
     }
 }
 
 pub(crate) fn stage_node<Op>(stage: &StagePlan, work: StageWork<Op>) -> StageNode<Op> {
     StageNode {
-        node: node(&stage.id, &stage.label(), stage.queue),
+        node: node(&stage.id, stage.queue),
         kind: stage.kind.name(),
         on_error: stage.on_error,
         max_failures: stage.max_failures,
@@ -273,13 +272,6 @@ pub(crate) fn stage_node<Op>(stage: &StagePlan, work: StageWork<Op>) -> StageNod
     }
 }
 
-fn node(id: &StageId, label: &str, capacity: Capacity) -> GraphNode {
-    GraphNode {
-        id: id.to_string(),
-        name: id.name().to_owned(),
-        label: format!("[{label}]"),
-        queue_id: id.queue_id(),
-        queue_label: format!("[{label}_queue]"),
-        capacity,
-    }
+fn node(id: &StageId, capacity: Capacity) -> GraphNode {
+    GraphNode { id: id.to_string(), name: id.name().to_owned(), queue_id: id.queue_id(), capacity }
 }

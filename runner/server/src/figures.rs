@@ -157,7 +157,7 @@ fn measured(
         WindowKind::Steady => judged.or_else(|| snapshot.verdict.clone()),
         _ => judged,
     };
-    let mut window = layout.window(&row);
+    let mut window = layout.at(&snapshot.changes, row.t1 as f64 / 1e9).window(&row);
     // The last interval before the end of a run may be shorter.
     let is_whole =
         |length: u64| from.is_multiple_of(length) && (to.is_multiple_of(length) || is_over && to >= end);

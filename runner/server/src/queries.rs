@@ -8,6 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use penstock_types::run::{FailureClass, RunDetail, RunError, RunId, RunState, RunSummary, Window};
 use penstock_types::series::{Buckets, Series, TaskTimes, Timeline};
 use penstock_types::spec::Spec;
+use penstock_types::tune::SettingChange;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -160,6 +161,7 @@ impl Runs {
         let to = query.to_s.map(|to| nanos(to, "to_s")).transpose()?;
         let room = self.room();
         let every = nanos(query.every_s.unwrap_or(1.0), "every_s")?;
+        let changes = self.changes(id).await?;
         let read = move |rows: RunRows<'_>, layout: Layout| {
             let end = rows.end()?;
             let buckets = rows.buckets(Buckets::every(from, to.unwrap_or(end), every), end)?;
@@ -170,9 +172,17 @@ impl Runs {
                 format!("{reason}; request a shorter time or longer windows, at most {most} of them")
             })?;
             records.hold(room.as_deref(), buckets.count)?;
-            Ok(rows.windows(&layout, buckets)?)
+            Ok(rows.windows(&layout, &changes, buckets)?)
         };
         self.read_rows(id, read).await
+    }
+
+    /// Changes of the settings of a run so far, oldest first.
+    async fn changes(&self, id: &RunId) -> Result<Vec<SettingChange>, RunsError> {
+        if let Some(settings) = self.live(id).and_then(|live| live.settings()) {
+            return Ok(settings.changes);
+        }
+        Ok(self.detail(id).await?.snapshot.map_or_else(Vec::new, |snapshot| snapshot.changes))
     }
 
     pub async fn timeline(&self, id: &RunId) -> Result<Timeline, RunsError> {

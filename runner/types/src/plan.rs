@@ -224,9 +224,14 @@ impl Plan {
 impl StagePlan {
     /// Text for display: `2:download[12]`, or `2:download` with a concurrency of 1.
     pub fn label(&self) -> String {
-        match self.concurrency.get() {
-            1 => self.id.to_string(),
-            tasks => format!("{}[{tasks}]", self.id),
-        }
+        stage_label(&self.id.to_string(), self.concurrency.get())
+    }
+}
+
+/// Text for display of a stage with this id and concurrency: `2:download[12]`, or `2:download` with a concurrency of 1.
+pub fn stage_label(id: &str, concurrency: u32) -> String {
+    match concurrency {
+        1 => id.to_owned(),
+        tasks => format!("{id}[{tasks}]"),
     }
 }

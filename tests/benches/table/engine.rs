@@ -311,9 +311,7 @@ fn node(id: usize, capacity: u32) -> GraphNode {
     GraphNode {
         id: format!("{id}:bench"),
         name: "bench".into(),
-        label: format!("[{id}:bench]"),
         queue_id: format!("{id}:bench_queue"),
-        queue_label: format!("[{id}:bench_queue]"),
         capacity: Capacity::new(capacity).unwrap(),
     }
 }

@@ -22,11 +22,20 @@ fn now(run: &Value) -> (u64, u64) {
     (snapshot["stages"][0]["concurrency"].as_u64().unwrap(), sink["capacity"].as_u64().unwrap())
 }
 
+/// Label and concurrency of the first stage, label of its queue, and capacity of the sink queue, in a window of a run.
+fn shown(window: &Value) -> (String, u64, String, u64) {
+    let (stage, queues) = (&window["stages"][0], window["queues"].as_array().unwrap());
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let capacity = queues.last().unwrap()["capacity"].as_u64().unwrap();
+    (text(&stage["label"]), stage["concurrency"].as_u64().unwrap(), text(&queues[1]["label"]), capacity)
+}
+
 #[test]
 fn settings_of_a_run_change_while_it_goes_on_and_a_resumed_run_keeps_them() {
     let served = Serving::default().start();
     let id = served.submit(&sleepy(1_000_000, 5.0));
-    served.until(&id, |run| run["snapshot"]["ledger"]["total"]["delivered"].as_u64() > Some(0));
+    // The first window of the rows ends before the first change.
+    served.until(&id, |run| run["snapshot"]["elapsed_s"].as_f64() > Some(0.5));
     for (wrong, told) in [
         (
             json!({ "/stages/0/sleep/mean_ms": 1 }),
@@ -56,6 +65,15 @@ fn settings_of_a_run_change_while_it_goes_on_and_a_resumed_run_keeps_them() {
     assert_eq!(
         served.get(&format!("/runs/{id}/settings")).is(200).json()["changes"].as_array().unwrap().len(),
         3
+    );
+    let windows = served.get(&format!("/runs/{id}/windows?every_s=0.25")).is(200).json();
+    let windows = windows.as_array().unwrap();
+    assert_eq!(
+        [&windows[0], windows.last().unwrap()].map(shown),
+        [
+            ("[1:sleep]".to_owned(), 1, "[1:sleep_queue]".to_owned(), 3),
+            ("[1:sleep[8]]".to_owned(), 8, "[1:sleep[8]_queue]".to_owned(), 10),
+        ]
     );
     let resumed = served.post(&format!("/runs/{id}/resume"), &json!({})).is(201).json();
     let resumed = resumed["id"].as_str().unwrap();

@@ -21,9 +21,7 @@ fn node(name: &str, capacity: u32) -> GraphNode {
     GraphNode {
         id: name.to_owned(),
         name: name.to_owned(),
-        label: name.to_owned(),
         queue_id: format!("{name}_queue"),
-        queue_label: name.to_owned(),
         capacity: Capacity::new(capacity).unwrap(),
     }
 }

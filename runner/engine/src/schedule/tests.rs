@@ -31,9 +31,7 @@ fn node(id: usize, capacity: usize) -> GraphNode {
     GraphNode {
         id: format!("{id}"),
         name: String::new(),
-        label: String::new(),
         queue_id: format!("{id}_queue"),
-        queue_label: String::new(),
         capacity: Capacity::new(capacity as u32).unwrap(),
     }
 }

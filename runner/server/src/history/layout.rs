@@ -1,10 +1,12 @@
+use std::borrow::Cow;
 use std::iter;
 
-use penstock_types::plan::{Plan, StageId};
-use penstock_types::policy::{Capacity, StageKindName};
+use penstock_types::plan::{Plan, stage_label};
+use penstock_types::policy::StageKindName;
 use penstock_types::run::{QueueRecord, StageRecord, Window};
 use penstock_types::series::Row;
 use penstock_types::stats::{QueueRow, TaskRow};
+use penstock_types::tune::SettingChange;
 use penstock_types::verdict::PipelineShape;
 use serde::{Deserialize, Serialize};
 
@@ -35,19 +37,47 @@ impl Layout {
             id: stage.id.to_string(),
             name: stage.id.name().to_owned(),
             kind: stage.kind.name(),
-            label: format!("[{}]", stage.label()),
+            label: String::new(),
             concurrency: stage.concurrency.get(),
         });
-        let queue = |(id, label, capacity): (&StageId, String, Capacity)| ValidQueue {
+        let queues = plan.nodes().map(|(id, capacity)| ValidQueue {
             id: id.queue_id(),
-            label: format!("[{label}_queue]"),
+            label: String::new(),
             capacity: capacity.get() as usize,
+        });
+        let mut layout = Self { stages: stages.collect(), queues: queues.collect(), shape: Some(shape) };
+        layout.label();
+        layout
+    }
+
+    /// Names stages and queues by their ids and their concurrency.
+    fn label(&mut self) {
+        for stage in &mut self.stages {
+            stage.label = format!("[{}]", stage_label(&stage.id, stage.concurrency));
+        }
+        // Source and sink have one task each.
+        let tasks = iter::once(1).chain(self.stages.iter().map(|stage| stage.concurrency)).chain([1]);
+        for (queue, tasks) in self.queues.iter_mut().zip(tasks) {
+            let node = queue.id.strip_suffix("_queue").unwrap_or(&queue.id);
+            queue.label = format!("[{}_queue]", stage_label(node, tasks));
+        }
+    }
+
+    /// The layout with the settings that held at `at_s`, in seconds since the start of a run with these changes, oldest first. Runs of
+    /// earlier versions have no changes.
+    pub(crate) fn at(&self, changes: &[SettingChange], at_s: f64) -> Cow<'_, Self> {
+        let Some(shape) = self.shape.as_ref().filter(|_| !changes.is_empty()) else {
+            return Cow::Borrowed(self);
         };
-        let (source, sink) = (&plan.source, &plan.sink);
-        let queues = iter::once((&source.id, source.id.to_string(), source.queue))
-            .chain(plan.stages.iter().map(|stage| (&stage.id, stage.label(), stage.queue)))
-            .chain([(&sink.id, sink.id.to_string(), sink.queue)]);
-        Self { stages: stages.collect(), queues: queues.map(queue).collect(), shape: Some(shape) }
+        let (shape, mut layout) = (shape.at(changes, at_s), self.clone());
+        for (stage, tasks) in layout.stages.iter_mut().zip(shape.concurrency()) {
+            stage.concurrency = tasks;
+        }
+        for (queue, capacity) in layout.queues.iter_mut().zip(shape.capacities()) {
+            queue.capacity = capacity;
+        }
+        layout.label();
+        Cow::Owned(layout)
     }
 
     /// Ids of source, stages and sink: each has a queue at its exit.

@@ -5,6 +5,7 @@ use std::cell::OnceCell;
 use penstock_types::run::{RunError, Window};
 use penstock_types::series::{Buckets, Level, Metric, Row, SeriesColumn, Thinned};
 use penstock_types::stats::Histogram;
+use penstock_types::tune::SettingChange;
 use penstock_wasm::LogLevel;
 use rusqlite::{Connection, params};
 
@@ -226,9 +227,16 @@ impl<'a> RunRows<'a> {
         Ok(())
     }
 
-    pub(crate) fn windows(&self, layout: &Layout, buckets: Buckets) -> Result<Vec<Window>, HistoryError> {
+    /// Windows of a run with these changes of its settings; each has the settings at its end.
+    pub(crate) fn windows(
+        &self,
+        layout: &Layout,
+        changes: &[SettingChange],
+        buckets: Buckets,
+    ) -> Result<Vec<Window>, HistoryError> {
         let thinned = self.thinned(buckets)?;
-        Ok(thinned.rows().iter().flatten().map(|row| layout.window(row)).collect())
+        let window = |row: &Row| layout.at(changes, row.t1 as f64 / 1e9).window(row);
+        Ok(thinned.rows().iter().flatten().map(window).collect())
     }
 
     pub(crate) fn times(&self, stage: usize) -> Result<Histogram, HistoryError> {

@@ -171,7 +171,7 @@ fn the_finest_rows_are_removed_after_a_week_and_coarser_rows_have_the_same_sums(
         let wanted = penstock_types::series::Buckets::every(0, 1000 * HOUR, width);
         let buckets = rows.buckets(wanted, HOUR).unwrap();
         assert!(buckets.count as u64 <= HOUR.div_ceil(buckets.width));
-        let windows = rows.windows(&layout(), buckets).unwrap();
+        let windows = rows.windows(&layout(), &[], buckets).unwrap();
         let tasks: u64 = windows.iter().map(|window| window.stages[0].task.num_tasks).sum();
         (windows.len(), tasks)
     };
@@ -303,7 +303,7 @@ fn buffered_and_stored_rows_are_counted_once() {
     assert_eq!(rows.end().unwrap(), 700 * QUARTER);
     for width in [QUARTER, 4 * QUARTER, 16 * QUARTER, 256 * QUARTER] {
         let buckets = penstock_types::series::Buckets::every(0, 700 * QUARTER, width);
-        let windows = rows.windows(&layout(), buckets).unwrap();
+        let windows = rows.windows(&layout(), &[], buckets).unwrap();
         let counted: u64 = windows.iter().map(|window| window.stages[0].task.num_tasks).sum();
         assert_eq!((windows.len() as u64, counted), ((700 * QUARTER).div_ceil(width), tasks));
     }

@@ -139,6 +139,17 @@ impl PipelineShape {
         shape
     }
 
+    /// Concurrency of each stage.
+    pub fn concurrency(&self) -> impl Iterator<Item = u32> {
+        self.stages.iter().map(|stage| stage.concurrency)
+    }
+
+    /// Capacity of the queue behind each node: source, stages and sink.
+    pub fn capacities(&self) -> impl Iterator<Item = usize> {
+        let stages = self.stages.iter().map(|stage| stage.queue);
+        std::iter::once(self.source.queue).chain(stages).chain([self.sink_queue])
+    }
+
     fn set(&mut self, pointer: &Pointer, value: u32) {
         if *pointer == Pointer::ROOT.key("threads") {
             self.threads = value;
