@@ -285,9 +285,16 @@ bench-python: photos bench-peers ## Measure the Python package beside PyTorch, g
 	$(BENCH_PYTHON)/ends.py --must 0.2
 
 .PHONY: bench-tuned
-bench-tuned: photos ## Measure the settings that `penstock tune` finds beside an exhaustive search over them
+bench-tuned: TUNED := $(TARGET_DIR)/bench-tuned/bin/python -W ignore tests/benches/python
+bench-tuned: photos wheel ## Measure the tuner beside an exhaustive search, tf.data and Ray Data, and with conditions that change (installs both)
 	cargo build --locked --release -p penstock-s3-server
-	python3 tests/benches/python/tuned.py --penstock $(PENSTOCK) --s3-server $(TARGET_DIR)/release/s3-server --photos $(DEMO)/photos
+	python3 -m venv $(TARGET_DIR)/bench-tuned
+	$(TARGET_DIR)/bench-tuned/bin/pip install --quiet --disable-pip-version-check -r tests/python/ray/requirements.txt \
+	  pillow==13.0.0 tensorflow-cpu==2.21.0
+	$(TARGET_DIR)/bench-tuned/bin/pip install --quiet --disable-pip-version-check --force-reinstall --no-deps $(WHEELS)/release/penstock-*.whl
+	$(TUNED)/tuned.py --penstock $(PENSTOCK) --s3-server $(TARGET_DIR)/release/s3-server --photos $(DEMO)/photos
+	$(TUNED)/changing.py --photos $(DEMO)/photos
+	$(TUNED)/settling.py --photos $(DEMO)/photos
 
 .PHONY: bench-ray
 bench-ray: photos wheel ## Measure the Python package in Ray Train beside Ray Data, on two nodes on this machine (installs both)

@@ -159,7 +159,7 @@ fn changes(chance: &mut Chance) -> [String; 3] {
 
 /// Rate with these changes, predicted from the run recorded in `out`, and from a profile.
 pub(crate) fn predicted_rate(document: &Path, out: &Path, changes: &[String], profile: Option<&Path>) -> f64 {
-    let call = Call::new(&["predict"]).argument(document).store("photos", &photos_dir());
+    let call = with_data(Call::new(&["predict"]).argument(document));
     let call = profile.into_iter().fold(call, |call, profile| call.argument("--profile").argument(profile));
     let call = changes.iter().fold(call.argument("--from").argument(out), |call, change| call.set(change));
     let report: Value = serde_json::from_str(&call.json().finish().exits(0).stdout).unwrap();
@@ -276,8 +276,13 @@ fn photos(chance: &mut Chance) -> Value {
 }
 
 pub(crate) fn run(document: &Path, changes: &[String], time: &str) -> Call {
-    let call = Call::run(document).store("photos", &photos_dir()).argument("--for").argument(time);
+    let call = with_data(Call::run(document)).argument("--for").argument(time);
     changes.iter().fold(call, |call, change| call.set(change))
+}
+
+/// Adds what the pipelines read, and the module of those that read memory.
+pub(crate) fn with_data(call: Call) -> Call {
+    call.store("photos", &photos_dir()).module("walk", "guest-walking")
 }
 
 pub(crate) fn rate(snapshot: &RunSnapshot) -> f64 {

@@ -14,6 +14,7 @@ use penstock_engine::item::{Item, Origin, Sample, Value};
 use penstock_engine::ports::{
     Consumer, Fault, Output, Produced, Source, SourceFault, StopFlag, ThreadOp, ThreadOpFactory,
 };
+use penstock_engine::running::{Resize, RunHandle};
 use penstock_engine::stage_work::StageWork;
 use penstock_engine::timer::Timer;
 use penstock_types::policy::{Capacity, Concurrency, OnError, Order, StageKindName};
@@ -94,6 +95,36 @@ fn statistics_of(what: &'static str, chain: Chain, must: f64, aim: f64) -> Row {
         found: (of(&|[on, off, _]| on / off) - 1.0) * 100.0,
         from: format!(
             "{on_us:.2} us against {off_us:.2} us; {still_us:.2} us with a clock that stands still"
+        ),
+    }
+}
+
+/// Compares runs whose settings are changed every 5 ms, to the values that they have, with runs that are left alone.
+pub(crate) fn cost_of_changes() -> Row {
+    let runtime = runtime();
+    let factory: Arc<dyn ThreadOpFactory> = Arc::new(Identity);
+    let case = |changes: bool| {
+        let graph = graph(ITEMS, &empty_sample(), &factory, THREE, 12, Box::new(Discard), true);
+        finished(graph, ITEMS, &runtime, Arc::new(MonotonicClock::start()), |run| {
+            let four = Concurrency::new(4).unwrap();
+            while changes && !run.wait_for(Duration::from_millis(5)) {
+                run.resize(Resize::Concurrency("2:bench", four)).unwrap();
+                run.resize(Resize::Capacity("2:bench_queue", Capacity::new(2).unwrap())).unwrap();
+            }
+        })
+        .as_secs_f64()
+    };
+    let turns: Vec<(f64, f64)> = (0..STATISTICS_RUNS).map(|_| (case(true), case(false))).collect();
+    let of = |figure: fn(&(f64, f64)) -> f64| median(turns.iter().map(figure).collect());
+    Row {
+        what: "time per item added by 400 changes of settings in a second",
+        must: Bound::AtMost(1.0, " %"),
+        aim: Bound::AtMost(0.5, " %"),
+        found: (of(|(on, off)| on / off) - 1.0) * 100.0,
+        from: format!(
+            "{:.2} us against {:.2} us",
+            per_item_us(of(|turn| turn.0)),
+            per_item_us(of(|turn| turn.1))
         ),
     }
 }
@@ -204,8 +235,21 @@ fn run_chain(
     let measured = matches!(statistics, Statistics::Kept);
     let threads = chain.stages * chain.concurrency;
     let graph = graph(items, sample, &factory, chain, threads, Box::new(Discard), measured);
+    finished(graph, items, runtime, clock, |_| ())
+}
+
+/// Time of a run of `items` from its start to its end. `meanwhile` is called with the run.
+fn finished(
+    graph: Graph,
+    items: u64,
+    runtime: &Runtime,
+    clock: Arc<dyn Clock>,
+    meanwhile: impl FnOnce(&RunHandle),
+) -> Duration {
     let start = Instant::now();
-    let view = graph.start(runtime.handle().clone(), clock, Vec::new()).unwrap().wait();
+    let running = graph.start(runtime.handle().clone(), clock, Vec::new()).unwrap();
+    meanwhile(&running.handle());
+    let view = running.wait();
     let elapsed = start.elapsed();
     assert_eq!(view.ledger.total.delivered, items, "{:?}", view.error);
     elapsed

@@ -41,11 +41,12 @@ enum Bound {
 }
 
 fn main() -> ExitCode {
-    let rows: [(&str, Measure); 39] = [
+    let rows: [(&str, Measure); 40] = [
         ("engine", engine::one_stage_against_crossbeam),
         ("engine-12", engine::three_stages_against_crossbeam),
         ("statistics", engine::cost_of_statistics),
         ("statistics-12", engine::cost_of_statistics_in_three_stages),
+        ("changes", engine::cost_of_changes),
         ("lock-16", engine::sixteen_threads_at_one_lock),
         ("end", engine::last_item_to_end),
         ("timer", engine::timer_overshoot),

@@ -1,4 +1,5 @@
-//! Predictions with and without a profile, for pipelines with two stages that compete for the cores.
+//! Predictions with and without a profile, for pipelines with two stages that compete for the cores: those of even numbers decode photos,
+//! those of odd numbers read memory at random places, and compete for its caches and its bandwidth, too.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -6,10 +7,10 @@ use std::sync::OnceLock;
 use penstock_tests::{Call, Chance, Folder};
 use serde_json::{Value, json};
 
-use crate::contended::{predicted_rate, rate, run};
-use crate::{Bound, Row, median, photos_dir};
+use crate::contended::{predicted_rate, rate, run, with_data};
+use crate::{Bound, Row, median};
 
-const PIPELINES: u64 = 10;
+const PIPELINES: u64 = 12;
 /// Changes of each of these.
 const CHANGES: usize = 2;
 /// Times that each is recorded, and measured with each change, in turns: the speed of a machine differs between runs.
@@ -43,7 +44,7 @@ fn row(what: &'static str, must: f64, aim: f64, quantile: f64) -> Row {
         aim: Bound::AtMost(aim, " %"),
         found: at(with),
         from: format!(
-            "{PIPELINES} photo pipelines with {CHANGES} changes each, medians of {ROUNDS} turns; without the profile {:.2} %",
+            "{PIPELINES} pipelines with {CHANGES} changes each, medians of {ROUNDS} turns; without the profile {:.2} %",
             at(without)
         ),
     }
@@ -63,8 +64,10 @@ fn errors() -> &'static Errors {
 /// Records the pipeline `number` as it is, and predicts its rate with changes.
 fn measure(number: u64, errors: &mut Errors) {
     let (folder, mut chance) = (Folder::new(), Chance::new(number.wrapping_add(3_000)));
-    let document = folder.write("photos.json", photos(&mut chance).to_string());
-    let changes: Vec<_> = (0..CHANGES).map(|_| changes(&mut chance)).collect();
+    let pipeline = if number.is_multiple_of(2) { photos } else { walks };
+    let (document, stages) = pipeline(&mut chance);
+    let document = folder.write("two.json", document.to_string());
+    let changes: Vec<_> = (0..CHANGES).map(|_| changes(&mut chance, stages)).collect();
     let profile = profile(&folder, &document);
     let mut ratios = vec![(Vec::new(), Vec::new()); CHANGES];
     for round in 0..ROUNDS {
@@ -86,21 +89,37 @@ fn measure(number: u64, errors: &mut Errors) {
 
 fn profile(folder: &Folder, document: &Path) -> std::path::PathBuf {
     let path = folder.join("profile.json");
-    let call = Call::new(&["profile", "--quiet", "--record", "2s"]).argument(document);
-    call.store("photos", &photos_dir()).argument("-o").argument(&path).finish().exits(0);
+    let call = with_data(Call::new(&["profile", "--quiet", "--record", "2s"]).argument(document));
+    call.argument("-o").argument(&path).finish().exits(0);
     path
 }
 
-fn changes(chance: &mut Chance) -> [String; 3] {
-    [
-        format!("/threads={}", chance.from(1, 3)),
-        format!("/stages/1/route/paths/0/0/wasm/concurrency={}", chance.from(1, 3)),
-        format!("/stages/1/route/else/0/wasm/concurrency={}", chance.from(1, 3)),
-    ]
+/// A number of threads, and a concurrency of each of the two stages.
+fn changes(chance: &mut Chance, stages: [&str; 2]) -> Vec<String> {
+    let stages = stages.map(|stage| format!("{stage}/wasm/concurrency={}", chance.from(1, 3)));
+    std::iter::once(format!("/threads={}", chance.from(1, 3))).chain(stages).collect()
 }
 
-/// A random pipeline that decodes photos in two stages: those of one folder to small pictures, the others to large ones.
-fn photos(chance: &mut Chance) -> Value {
+/// A random pipeline of two stages that read memory at places which depend on one another, and the places of these stages.
+fn walks(chance: &mut Chance) -> (Value, [&'static str; 2]) {
+    let mut walk = |name: &str| {
+        let (mib, steps) = (chance.pick(&[1, 8, 16]), chance.from(10, 40) * 1_000);
+        json!({ "wasm": {
+            "module": "walk", "name": name, "params": { "mib": mib, "steps": steps },
+            "concurrency": chance.from(1, 2), "queue": 4
+        } })
+    };
+    let stages = json!([walk("first"), walk("second"), { "aggregate": { "size": 8 } }]);
+    let document = json!({
+        "name": "walks", "seed": 7, "threads": chance.from(1, 2), "source": { "range": { "count": 1_000_000_000 } },
+        "stages": stages, "consumer": { "discard": {} }
+    });
+    (document, ["/stages/0", "/stages/1"])
+}
+
+/// A random pipeline that decodes photos in two stages, those of one folder to small pictures and the others to large ones, and the
+/// places of these stages.
+fn photos(chance: &mut Chance) -> (Value, [&'static str; 2]) {
     let decode = |name: &str, size: u32, concurrency: u64| {
         json!({ "wasm": {
             "module": "std/image", "name": name, "params": { "ops": [{ "Resize": { "size": [size, size] } }] },
@@ -108,7 +127,7 @@ fn photos(chance: &mut Chance) -> Value {
         } })
     };
     let (small, large) = (chance.pick(&[32, 64, 128]), chance.pick(&[224, 384, 512]));
-    json!({
+    let document = json!({
         "name": "photos", "seed": 7, "threads": chance.from(1, 2),
         "source": { "list": { "store": "photos", "suffix": ".jpg", "shuffle": true, "epochs": null, "label": "folder" } },
         "stages": [
@@ -121,5 +140,6 @@ fn photos(chance: &mut Chance) -> Value {
             { "aggregate": { "size": 8 } }
         ],
         "consumer": { "discard": {} }
-    })
+    });
+    (document, ["/stages/1/route/paths/0/0", "/stages/1/route/else/0"])
 }

@@ -67,7 +67,7 @@ fn settings_of_a_run_change_while_it_goes_on_and_a_resumed_run_keeps_them() {
         3
     );
     let windows = served.get(&format!("/runs/{id}/windows?every_s=0.25")).is(200).json();
-    let windows = windows.as_array().unwrap();
+    let windows = windows["items"].as_array().unwrap();
     assert_eq!(
         [&windows[0], windows.last().unwrap()].map(shown),
         [
