@@ -1,6 +1,7 @@
 // Settings of a run that change while it goes on.
 import assert from 'node:assert/strict'
 import { after, before, test } from 'node:test'
+import { setTimeout as pause } from 'node:timers/promises'
 
 import { browse, folder, open as visit, overflows, serve, shot, violations } from './kit.mjs'
 
@@ -95,6 +96,33 @@ test('the changes of a run stay visible after its end', async () => {
   await changes().getByRole('row', { name: /Concurrency of decode/ }).waitFor()
   const refused = await server.ask('PATCH', `/runs/${run.id}/settings`, { set: { [CONCURRENCY]: 2 } })
   assert.equal(refused.status, 409)
+})
+
+test('the page of a tuned run shows what was changed and what it brought', async () => {
+  const made = await server.ask('POST', '/runs', {
+    name: 'tuned',
+    threads: 2,
+    tune: 'apply',
+    source: { range: { count: 1_000_000 } },
+    stages: [{ sleep: { name: 'download', mean_ms: 20, on: 'async' } }, { aggregate: { size: 8 } }],
+    consumer: { simulate: { step_ms: 20 } },
+  })
+  assert.equal(made.status, 201, JSON.stringify(made.body))
+  const changesNow = async () => (await server.ask('GET', `/runs/${made.body.id}/settings`)).body.changes
+  for (let left = 240; !(await changesNow()).some(({ outcome }) => outcome === 'kept'); left -= 1) {
+    assert.ok(left > 0, 'no change was kept')
+    await pause(250)
+  }
+  const [kept] = (await changesNow()).filter(({ outcome }) => outcome === 'kept')
+  await visit(page, server, `/runs/${made.body.id}`)
+  const row = changes().getByRole('row', { name: /Concurrency of download.*kept/ }).first()
+  assert.ok((await row.textContent()).includes(`${kept.from} → ${kept.to}`))
+  assert.ok(kept.measured > kept.before)
+  await panel().getByText(/batches\/s.*\+\d+\s%\s+by \d+ changes?/s).waitFor()
+  await panel().getByRole('button', { name: 'Copy --set flags' }).waitFor()
+  await shot(page, 'tuned')
+  assert.deepEqual(await violations(page), [])
+  await server.ask('POST', `/runs/${made.body.id}/stop`)
 })
 
 test('the browser console has no errors', () => {

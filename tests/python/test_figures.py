@@ -7,14 +7,14 @@ import subprocess
 import threading
 import time
 import unittest
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import penstock
-from kit import PATIENCE, clean, content, folder, plane_document, plane_stage, planes, slow, wanted
+from kit import PATIENCE, clean, content, folder, photo_document, photo_pipeline, plane_document, plane_stage, planes, slow, wanted
 from penstock._penstock import verdict_in_words
 
 
@@ -140,6 +140,34 @@ class Figures(unittest.TestCase):
         with pipeline:
             next(iter(pipeline))
             self.assertGreater(pipeline.stats()["stages"][0]["concurrency"], 1)
+
+    def test_a_tuned_loop_delivers_the_bytes_and_the_order_of_an_untuned_one(self) -> None:
+        document = photo_document(epochs=None)
+        # Each sample has random numbers of its own, and waits for a time of its own.
+        document["stages"][1]["wasm"]["params"]["ops"][:2] = [{"RandomResizedCrop": {"size": 32}}, {"RandomHorizontalFlip": {}}]
+        document["stages"].insert(1, {"sleep": {"mean_ms": 10, "shape": "exponential", "on": "async", "order": "input"}})
+
+        def contents(tune: Any, is_enough: Callable[[penstock.Pipeline, int], bool], **settings: int) -> list[Any]:
+            changed = {f"/stages/1/sleep/{name}": value for name, value in settings.items()}
+            found = []
+            with photo_pipeline(document, settings=changed, tune=tune) as pipeline:
+                for batch in pipeline:
+                    found.append(content(batch))
+                    if is_enough(pipeline, len(found)):
+                        break
+            return found
+
+        until = time.monotonic() + 4 * PATIENCE
+        changes: list[Any] = []
+
+        def is_tuned(pipeline: penstock.Pipeline, _: int) -> bool:
+            changes[:] = pipeline.stats().get("changes", [])
+            return any(change["outcome"] == "kept" for change in changes) or time.monotonic() > until
+
+        tuned = contents("apply", is_tuned, concurrency=1, queue=1)
+        self.assertTrue(changes, "nothing was changed")
+        untuned = contents("off", lambda _, count: count == len(tuned), concurrency=16)
+        self.assertTrue(untuned == tuned, "the contents differ")
 
     def test_settings_that_the_document_omits_have_their_defaults(self) -> None:
         pipeline = planes(8)

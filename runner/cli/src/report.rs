@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, Table};
+use penstock_types::amount::plural;
 use penstock_types::data_set::{DataField, DataFields};
 use penstock_types::fault::listed;
 use penstock_types::ledger::{Ledger, RunBook, SourceBook};
@@ -61,9 +62,23 @@ pub(crate) fn changes(changes: &[SettingChange]) -> String {
             let lines: Vec<String> = lines.collect();
             let keep =
                 if flags.is_empty() { String::new() } else { format!("\nTo begin with these:{flags}") };
-            format!("Settings:\n{}{keep}", lines.join("\n"))
+            format!("Settings:{}\n{}{keep}", brought(changes), lines.join("\n"))
         }
     }
+}
+
+/// Rate before the first and after the last of the changes that hold; empty if it was not measured.
+fn brought(changes: &[SettingChange]) -> String {
+    let held = || changes.iter().filter(|change| change.holds());
+    let undone = match changes.iter().filter(|change| change.outcome == ChangeOutcome::Undone).count() {
+        0 => String::new(),
+        undone => format!("; {undone} undone"),
+    };
+    let (before, measured) =
+        (held().find_map(|change| change.before), held().filter_map(|change| change.measured).next_back());
+    let Some((before, measured)) = before.zip(measured) else { return String::new() };
+    let count = plural(held().count() as u64, "change");
+    format!(" {before:.1} -> {measured:.1} items/s by {count}{undone}")
 }
 
 /// Losses that a run without a report states, too: failed samples and warnings.

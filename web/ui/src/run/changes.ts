@@ -30,6 +30,23 @@ export const titleOf = ({ what, of }: ReturnType<typeof settingOf>): string => `
 export const named = (changes: readonly SettingChange[], steps: Steps): NamedChange[] =>
   changes.map((change) => ({ ...change, setting: titleOf(settingOf(change.pointer, steps)) }))
 
+/** True if the change stays; one that is still being measured may not. */
+const holds = ({ outcome }: SettingChange): boolean => outcome === 'set' || outcome === 'kept'
+
+/** Number of changes that hold, and the rate before the first and after the last of those that were measured; `null` if none were. */
+export function broughtBy(changes: readonly SettingChange[]): { count: number; before: number; measured: number } | null {
+  const held = changes.filter(holds)
+  const before = held.find((change) => change.before !== null)?.before ?? null
+  const measured = held.findLast((change) => change.measured !== null)?.measured ?? null
+  return before === null || measured === null ? null : { count: held.length, before, measured }
+}
+
+/** Flags with which another run begins with the settings that hold, or that would help. */
+export function flagsOf(changes: readonly SettingChange[]): string {
+  const wanted = changes.filter((change) => holds(change) || change.outcome === 'suggested')
+  return [...new Map(wanted.map(({ pointer, to }) => [pointer, to]))].map(([pointer, to]) => `--set ${pointer}=${to}`).join(' ')
+}
+
 /** Change of the rate, such as `+210 %`; `null` if it was not measured. */
 export function gainOf({ before, measured }: Pick<SettingChange, 'before' | 'measured'>): string | null {
   if (before === null || measured === null || before <= 0) return null
