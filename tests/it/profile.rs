@@ -1,10 +1,12 @@
 //! `penstock profile`: what each stage can do alone.
 
+use std::path::{Path, PathBuf};
+
 use penstock_tests::{Call, Folder, photos};
 use penstock_types::profile::Profile;
 use serde_json::{Value, json};
 
-fn document(folder: &Folder) -> std::path::PathBuf {
+fn document(folder: &Folder) -> PathBuf {
     folder.document(&json!({
         "name": "photos", "threads": 1,
         "source": { "list": { "store": "photos", "suffix": ".jpg" } },
@@ -50,14 +52,26 @@ fn a_profile_of_photos_is_printed_kept_and_used_by_a_prediction() {
     let out = folder.join("out");
     let run = Call::run(&document(&folder)).store("photos", photos()).out(&out);
     run.finish().exits(0);
-    let predict = || {
+    let predict = |profile: &Path| {
         let call = Call::new(&["predict"]).argument(document(&folder)).store("photos", photos());
-        call.argument("--profile").argument(&path).json()
+        call.argument("--profile").argument(profile).json()
     };
-    let predicted = predict().argument("--from").argument(&out).finish().exits(0).stdout;
-    let predicted: Value = serde_json::from_str(&predicted).unwrap();
+    let predicted = predict(&path).argument("--from").argument(&out).finish().exits(0);
+    assert_eq!(predicted.stderr, "");
+    let predicted: Value = serde_json::from_str(&predicted.stdout).unwrap();
     assert!(predicted["assumptions"].to_string().contains("as the profile has measured"), "{predicted}");
-    assert!(predict().finish().exits(2).stderr.contains("--from"));
+    assert!(predict(&path).finish().exits(2).stderr.contains("--from"));
+
+    let mut other = kept;
+    (other.name, other.cores) = ("sounds".to_owned(), other.cores + 1);
+    other.stages.retain(|stage| stage.name != "decode");
+    let other = folder.write("other.json", serde_json::to_string(&other).unwrap());
+    let told = predict(&other).argument("--from").argument(&out).finish().exits(0).stderr;
+    for doubt in
+        ["one of the pipeline `sounds`, not of `photos`", "and the machine has", "no figures of `2:decode`"]
+    {
+        assert!(told.contains(doubt), "{doubt}: {told}");
+    }
 }
 
 #[test]

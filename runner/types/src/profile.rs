@@ -3,6 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::amount::plural;
+use crate::fault::listed;
+use crate::plan::Plan;
 use crate::policy::StageKindName;
 
 /// Share of the highest rate from which more ops at a time are not worthwhile.
@@ -102,6 +105,31 @@ pub struct CompanyPoint {
     pub cpu_s: Option<f64>,
     /// Factor by which an op takes longer than alone with the fewest ops at a time, as in the points.
     pub slowdown: f64,
+}
+
+impl Profile {
+    /// Why the profile says less about a run of `plan` on a machine with `cores` than its measurements do, in words.
+    pub fn doubts(&self, plan: &Plan, cores: u32) -> Vec<String> {
+        let mut doubts = Vec::new();
+        if self.name != plan.name {
+            doubts
+                .push(format!("the profile is one of the pipeline `{}`, not of `{}`", self.name, plan.name));
+        }
+        if self.cores != cores {
+            let measured = plural(self.cores.into(), "core");
+            doubts.push(format!("the profile was measured on {measured}, and the machine has {cores}"));
+        }
+        let is_unknown = |id: &String| self.stages.iter().all(|stage| stage.id != *id);
+        let computing = plan.stages.iter().filter(|stage| stage.kind.rules().work().is_on_thread());
+        let unknown: Vec<String> = computing.map(|stage| stage.id.to_string()).filter(is_unknown).collect();
+        if !unknown.is_empty() {
+            let unknown = listed(unknown.iter().map(String::as_str));
+            doubts.push(format!(
+                "the profile has no figures of {unknown}, whose ops count as never slowed down"
+            ));
+        }
+        doubts
+    }
 }
 
 impl StageProfile {

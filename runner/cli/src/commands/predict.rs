@@ -27,7 +27,7 @@ struct Printed<'a> {
 pub(crate) fn predict(runtime: &Runtime, args: &PredictArgs) -> Result<()> {
     let (document, Prepared { plan, .. }) = Document::prepared(&args.pipeline, runtime, Outlets::ALL)?;
     let cores = cores();
-    let profile = args.profile.as_deref().map(read_profile).transpose()?;
+    let profile = args.profile.as_deref().map(|path| read_profile(path, &plan)).transpose()?;
     let recording = args.from.as_deref().map(recording).transpose()?;
     let recording = recording.map(|recording| match &profile {
         Some(profile) => recording.with_profile(profile),

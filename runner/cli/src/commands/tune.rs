@@ -40,7 +40,7 @@ pub(crate) fn tune(runtime: &Runtime, args: &TuneArgs) -> Result<u8> {
         prepared = prepare(document)?.1;
     }
     let interrupts = Interrupts::listen(runtime)?;
-    let profile = args.profile.as_deref().map(read_profile).transpose()?;
+    let profile = args.profile.as_deref().map(|path| read_profile(path, &prepared.plan)).transpose()?;
     let ends = RunEnds { profile, ..RunEnds::default() };
     let run = runtime.block_on(prepared.start(None, ends)).map_err(|error| match error.is_refusal() {
         true => bad(error.to_string()),
