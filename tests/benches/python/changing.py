@@ -42,7 +42,7 @@ class Loop:
                 break
             self.rates[int(passed)] += 1
             time.sleep(step(passed))
-        self.changes: list[dict[str, Any]] = pipeline.stats()["changes"]
+        self.changes: list[dict[str, Any]] = pipeline.stats().get("changes", [])
 
     def rate(self, start: int, end: int) -> float:
         return statistics.mean(self.rates[start:end])

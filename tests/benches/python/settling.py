@@ -16,7 +16,8 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ SIZE, BATCH, THREADS = 224, 16, 2
 #: Share of the last rate within which an earlier one counts as settled, and length in seconds of the windows that are compared.
 NEAR, WINDOW = 0.9, 5
 STORE = 400 << 20
+
+#: Numbers of images in the batches of a loader.
+Images = Generator[int, None, None]
 
 ONES = {"/stages/0/fetch/concurrency": 1, "/stages/0/fetch/queue": 1, "/stages/1/wasm/concurrency": 1, "/stages/1/wasm/queue": 1}
 
@@ -41,14 +45,14 @@ def document() -> dict[str, Any]:
     }
 
 
-def penstock(photos: Path, tune: Any) -> Iterator[int]:
+def penstock(photos: Path, tune: Any) -> Images:
     import penstock
 
     for batch in penstock.Pipeline(document(), stores={"photos": photos}, settings=ONES, tune=tune):
         yield batch.size
 
 
-def tf_data(photos: Path) -> Iterator[int]:
+def tf_data(photos: Path) -> Images:
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     import tensorflow as tf
 
@@ -68,23 +72,22 @@ def tf_data(photos: Path) -> Iterator[int]:
         yield int(batch.shape[0])
 
 
-def ray_data(photos: Path) -> Iterator[int]:
+def ray_data(photos: Path) -> Images:
     os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0", "RAY_DATA_DISABLE_PROGRESS_BARS": "1"}
-    output = os.dup(1)
-    # Ray writes to the standard output, which is for the result.
-    os.dup2(2, 1)
     import ray
     import ray.data
 
     ray.init(num_cpus=THREADS, object_store_memory=STORE, include_dashboard=False, log_to_driver=False)
-    os.dup2(output, 1)
-    while True:
-        data = ray.data.read_images(str(photos), size=(SIZE, SIZE), mode="RGB")
-        for batch in data.iter_batches(batch_size=BATCH, batch_format="numpy"):
-            yield len(batch["image"])
+    try:
+        while True:
+            data = ray.data.read_images(str(photos), size=(SIZE, SIZE), mode="RGB")
+            for batch in data.iter_batches(batch_size=BATCH, batch_format="numpy"):
+                yield len(batch["image"])
+    finally:
+        ray.shutdown()
 
 
-CANDIDATES: dict[str, Callable[[Path], Iterator[int]]] = {
+CANDIDATES: dict[str, Callable[[Path], Images]] = {
     "Penstock, tuned": lambda photos: penstock(photos, "apply"),
     "Penstock, untuned": lambda photos: penstock(photos, "off"),
     "tf.data AUTOTUNE": tf_data,
@@ -92,7 +95,7 @@ CANDIDATES: dict[str, Callable[[Path], Iterator[int]]] = {
 }
 
 
-def run(images: Iterator[int], seconds: int) -> tuple[float, float]:
+def run(images: Images, seconds: int) -> tuple[float, float]:
     """Images per second in the last third of the time, and the time in seconds from which on the rate was near it."""
     rates, begin = [0] * seconds, time.monotonic()
     for count in images:
@@ -115,11 +118,13 @@ def main() -> None:
     parser.add_argument("--one", choices=list(CANDIDATES), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
-        with Watch(args.memory) as watch:
-            last, settled = run(CANDIDATES[args.one](args.photos.absolute()), args.seconds)
-        print(json.dumps(vars(Measured(round(last * args.seconds), args.seconds, 0, [settled, watch.peak_mib]))), flush=True)
-        # Some candidates have threads that would go on.
-        os._exit(0)
+        with os.fdopen(os.dup(1), "w") as output:
+            # Ray writes to the standard output, which is for the result.
+            os.dup2(2, 1)
+            with Watch(args.memory) as watch, closing(CANDIDATES[args.one](args.photos.absolute())) as images:
+                last, settled = run(images, args.seconds)
+            print(json.dumps(vars(Measured(round(last * args.seconds), args.seconds, 0, [settled, watch.peak_mib]))), file=output)
+        return
     found, missing = measured(list(CANDIDATES), args.turns)
     sys.argv.append("--memory")
     watched, unwatched = measured([name for name in found if name not in missing], 1)

@@ -61,7 +61,7 @@ class Program:
     def rate(self, file: Path, settings: Settings, seconds: float) -> float:
         """Batches per second without the warm-up."""
         flags = [flag for pointer, value in settings.items() for flag in ("--set", f"{pointer}={value}")]
-        return self.call("run", file, "--for", f"{seconds}s", *flags)["verdict"]["rate"]
+        return self.call("run", file, "--for", f"{round(seconds * 1000)}ms", *flags)["verdict"]["rate"]
 
 
 @contextmanager
