@@ -254,7 +254,7 @@ class Programs(unittest.TestCase):
 def children() -> list[str]:
     found = []
     for task in Path("/proc/self/task").iterdir():
-        # a thread, or a child, may end between being listed and being read
+        # A thread, or a child, may end after it was listed.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             found.extend(Path(f"/proc/{child}/cmdline").read_text() for child in (task / "children").read_text().split())
     return found

@@ -67,7 +67,7 @@ def slow_then_fast(photos: Path, half: int) -> bool:
     loop = Loop(photos, 2 * half, lambda passed: SLOW_S if passed < half else 0.0, ONES, "apply")
     last = 2 * half - half // 3
     reached = loop.rate(last, 2 * half)
-    # The same settings from the start, in turns with nothing else.
+    # The settings that it came to, from the start.
     possible = Loop(photos, half, lambda _: 0.0, loop.settings(), "off").rate(half - half // 3, half)
     before = loop.begun(0, half)
     holds = not before and reached >= NEAR * possible
