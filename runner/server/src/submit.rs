@@ -363,7 +363,7 @@ impl Runs {
         let (workshop, budget, bounds) =
             (self.0.workshop.clone(), self.settings().budget, self.settings().bounds);
         let (stores, left) = (self.allowed_stores().clone(), waited.0.clone());
-        let (document, spec, prepared, versions, begins_at) = apart(self, move || {
+        let (document, spec, prepared, versions, begins_at, plan) = apart(self, move || {
             // The permit is held until the work has ended, even if the client has disconnected.
             let _turn = turn;
             let go_on = || if left.is_set() { Err(RunsError::Closed) } else { Ok(()) };
@@ -393,22 +393,27 @@ impl Runs {
             };
             let prepared = prepare(&spec, &context).map_err(RunsError::invalid)?;
             go_on()?;
-            let begins_at = continued.map(|continued| continued.state(&workshop, &prepared)).transpose()?;
-            Ok((document, spec, prepared, versions, begins_at))
+            let continued = continued.map(|continued| continued.state(&workshop, &prepared)).transpose()?;
+            // A resumed run begins with the settings that the earlier one had at its end.
+            let (begins_at, plan) = match continued {
+                Some((state, plan)) => (Some(state), plan),
+                None => (None, prepared.plan.clone()),
+            };
+            Ok((document, spec, prepared, versions, begins_at, plan))
         })
         .await?;
         // The sizes of assets are requested from stores only if the document has no other faults.
         let assets_mib = self.assets_mib(&spec).await?;
-        let mut faults = admission::check(&prepared.plan, assets_mib, &budget);
-        faults.extend(admission::check_assets(&prepared.plan, assets_mib, &bounds));
+        let mut faults = admission::check(&plan, assets_mib, &budget);
+        faults.extend(admission::check_assets(&plan, assets_mib, &bounds));
         RunsError::refuse_faults(faults)?;
         let guests = || admission::wasm_stages(&prepared.plan);
         let modules = guests().map(|(stage, wasm)| (stage.id.to_string(), wasm.digest.clone())).collect();
         Ok(Checked {
             sent: RunSpec { document, modules },
             spec: serde_json::to_string(&spec).map_err(HistoryError::from)?,
-            cost: Cost::of(&prepared.plan, assets_mib),
-            layout: Layout::of(&prepared.plan, shape_of(&prepared.plan, self.allowed_stores())),
+            cost: Cost::of(&plan, assets_mib),
+            layout: Layout::of(&plan, shape_of(&plan, self.allowed_stores())),
             names: guests().filter_map(|(_, wasm)| versions.get(&wasm.module).cloned()).collect(),
             prepared,
             begins_at,
@@ -453,9 +458,9 @@ impl Runs {
 }
 
 impl Continued {
-    /// State with which a run of this pipeline begins, as text. Its size is chosen by the client, so it is read and made only on a
+    /// State with which a run of this pipeline begins, as text, and the plan with the settings of that state. Its size is chosen by the client, so it is read and made only on a
     /// thread that may block, and by few requests at a time.
-    fn state(self, workshop: &Workshop, prepared: &Prepared<()>) -> Result<String, RunsError> {
+    fn state(self, workshop: &Workshop, prepared: &Prepared<()>) -> Result<(String, Plan), RunsError> {
         let refused = |why: &str| RunsError::Conflict(format!("the run cannot be resumed: {why}"));
         let stored = workshop.history.read_blocking(|connection| runs::state(connection, &self.id))?;
         let state = match stored {
@@ -473,7 +478,7 @@ impl Continued {
         })?;
         drop(state);
         // Kept from the start: the run can be resumed although it may never begin.
-        Ok(resumed.fresh_state().to_json())
+        Ok((resumed.fresh_state().to_json(), resumed.plan))
     }
 }
 

@@ -79,5 +79,11 @@ fn settings_of_a_run_change_while_it_goes_on_and_a_resumed_run_keeps_them() {
     let resumed = resumed["id"].as_str().unwrap();
     let run = served.until(resumed, |run| run["snapshot"]["ledger"]["total"]["delivered"].as_u64() > Some(0));
     assert_eq!(now(&run), (8, 10));
+    served.until(resumed, |run| run["snapshot"]["elapsed_s"].as_f64() > Some(0.5));
+    let windows = served.get(&format!("/runs/{resumed}/windows?every_s=0.25")).is(200).json();
+    assert_eq!(
+        shown(&windows["items"][0]),
+        ("[1:sleep[8]]".to_owned(), 8, "[1:sleep[8]_queue]".to_owned(), 10)
+    );
     served.post(&format!("/runs/{resumed}/stop"), &json!({})).is(200);
 }
