@@ -13,7 +13,12 @@ pub fn settings_mib(plan: &Plan, threads: u32) -> u64 {
 
 /// Memory that a run takes at most with the settings that its tuner may choose, in MiB.
 pub fn tuned_mib(plan: &Plan, threads: u32) -> u64 {
-    settings_mib(plan, threads) + if plan.tune == Tune::Apply { TUNE_MIB } else { 0 }
+    if plan.tune == Tune::Apply { tuner_mib(plan, threads) } else { settings_mib(plan, threads) }
+}
+
+/// Memory that a plan takes at most with the settings that a tuner may choose or suggest, in MiB.
+pub(crate) fn tuner_mib(plan: &Plan, threads: u32) -> u64 {
+    settings_mib(plan, threads) + TUNE_MIB
 }
 
 /// Memory of all instances of a plan, in MiB: each thread may have one instance of each module.

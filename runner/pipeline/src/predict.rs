@@ -251,6 +251,11 @@ impl Times {
         faster
     }
 
+    /// The same on another number of threads.
+    pub(crate) fn on_threads(&self, threads: u32) -> Self {
+        Self { machine: Machine { threads, ..self.machine }, ..self.clone() }
+    }
+
     pub(crate) fn scenario(&self, plan: &Plan) -> Result<Scenario, PredictError> {
         scenario(plan, Some(&self.recording), self.machine)
     }

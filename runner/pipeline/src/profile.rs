@@ -25,11 +25,10 @@ use crate::prepare::Prepared;
 use crate::run::Run;
 use crate::runner::{RunEnds, StartError, cores};
 use crate::tap::{Recorded, Tap};
+use crate::tune::median;
 
 /// Number of measurements of each point; the point is their median. The points of a stage are measured in turn.
 const ROUNDS: usize = 3;
-/// Largest number of waiting ops at a time that is tried.
-const MOST_WAITING: u32 = 256;
 /// Share by which the rate has to rise for twice as many waiting ops to be tried next.
 const WORTH_MORE: f64 = 1.05;
 /// Ops of each slot before a measurement begins, and in it at least.
@@ -46,12 +45,19 @@ pub struct ProfileSettings {
     /// Numbers of ops at a time to measure for stages that compute; 1, 2, 4, ... up to `most_threads` if empty.
     pub at_a_time: Vec<u32>,
     pub most_threads: u32,
+    /// Largest number of waiting ops at a time that is tried.
+    pub most_waiting: u32,
     /// Duration of the run that records the inputs.
     pub record: Duration,
     /// Duration of the measurement of one point, over all rounds.
     pub span: Duration,
     /// Memory for all recorded inputs, in bytes.
     pub memory_bytes: u64,
+}
+
+impl ProfileSettings {
+    /// Default for [`Self::most_waiting`].
+    pub const MOST_WAITING: u32 = 256;
 }
 
 /// Measurement that is about to start.
@@ -203,7 +209,7 @@ impl Alone<'_> {
         if !self.computes() {
             let mut before = 0.0;
             let mut at_a_time = 1;
-            while at_a_time <= MOST_WAITING {
+            while at_a_time <= settings.most_waiting {
                 let rounds = (1..=ROUNDS).map(|round| self.slice(at_a_time, round, span, on_start));
                 let slices = rounds.collect::<Result<Vec<_>, _>>()?;
                 let rate = median(slices.iter().map(Slice::rate));
@@ -236,8 +242,9 @@ impl Alone<'_> {
     ) -> Result<Slice, ProfileError> {
         let id = self.stage.id.to_string();
         let tap = Arc::new(Tap::giving(self.items.clone()));
-        let alone = alone(self.prepared, self.stage, at_a_time);
-        let alone = Prepared { taps: BTreeMap::from([(id.clone(), tap.clone())]), ..alone };
+        let plan = alone(&self.prepared.plan, self.stage, at_a_time);
+        let taps = BTreeMap::from([(id.clone(), tap.clone())]);
+        let alone = Prepared { plan, taps, ..self.prepared.clone() };
         let ends = RunEnds {
             source: Some(Box::new(RangeSource::new(endless()))),
             consumer: Some(Box::new(Discard)),
@@ -357,14 +364,21 @@ impl Slice {
     }
 }
 
-/// The pipeline with this stage only, behind a source that never ends.
-fn alone(prepared: &Prepared, stage: &StagePlan, at_a_time: u32) -> Prepared {
-    let mut alone = prepared.clone();
+/// The plans of the measurements that take most, one for each stage with an op.
+pub fn widest(plan: &Plan, most_threads: u32, most_waiting: u32) -> impl Iterator<Item = Plan> {
+    let with_op = plan.stages.iter().filter(|stage| has_op(stage));
+    with_op.map(move |stage| {
+        let computes = stage.kind.rules().work().is_on_thread();
+        alone(plan, stage, if computes { most_threads } else { most_waiting })
+    })
+}
+
+/// The plan with this stage only, behind a source that never ends.
+fn alone(plan: &Plan, stage: &StagePlan, at_a_time: u32) -> Plan {
+    let mut plan = plan.clone();
     let queue = Capacity::new(at_a_time.saturating_mul(2)).unwrap_or_default();
-    let plan = &mut alone.plan;
     plan.tune = Tune::Off;
     plan.max_failures = None;
-    plan.buffer_bytes = u64::MAX;
     plan.source.queue = queue;
     plan.threads = Some(if stage.kind.rules().work().is_on_thread() { at_a_time } else { 1 });
     plan.consumer = Consumer::default();
@@ -376,7 +390,7 @@ fn alone(prepared: &Prepared, stage: &StagePlan, at_a_time: u32) -> Prepared {
         max_failures: None,
         ..stage.clone()
     }];
-    alone
+    plan
 }
 
 fn endless() -> Traversal {
@@ -399,10 +413,4 @@ fn numbers(wanted: &[u32], most: u32) -> Vec<u32> {
 /// Ratio of two times; 1 where the clock was too coarse for the second one.
 fn ratio(time: f64, first: f64) -> f64 {
     if first > 0.0 { time / first } else { 1.0 }
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }

@@ -103,7 +103,7 @@ impl Run {
 
     /// Changes a setting of the run; see [`LiveSettings::set`].
     pub fn set(&self, values: &BTreeMap<String, u32>, by: &str) -> Result<(), SetFault> {
-        self.facts().settings.set(&self.handle, &self.clock, values, by)
+        self.facts().settings.set(&self.handle, &self.clock, values, by, |_| Ok(()))
     }
 
     /// State from which another run continues, as JSON: what is handed out, left out or failed is not repeated.

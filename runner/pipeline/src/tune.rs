@@ -19,14 +19,15 @@ pub(crate) use self::live::TunerWork;
 pub use self::live::{LiveSettings, SetFault};
 use self::propose::propose;
 pub use self::report::{TuneReport, WhatWouldHelp, tuned};
+pub(crate) use self::tuner::median;
 use self::tuner::{Question, Step, Tuner};
-use crate::memory::{settings_mib, tuned_mib};
+use crate::memory::{settings_mib, tuner_mib};
 use crate::predict::Times;
 
 /// Limits of what a tuner may propose.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TuneLimits {
-    /// Number of worker threads, which stays.
+    /// Number of worker threads, which only users change.
     pub(crate) threads: u32,
     pub(crate) cores: f64,
     /// Maximum concurrency of a stage that waits.
@@ -50,8 +51,14 @@ const MAX_QUEUE: u32 = 64;
 impl TuneLimits {
     /// Limits of a run whose stages may have `tasks` tasks together.
     fn of(plan: &Plan, threads: u32, cores: f64, tasks: u64) -> Self {
-        let memory_mib = tuned_mib(plan, threads);
+        let memory_mib = tuner_mib(plan, threads);
         Self { threads, cores, concurrency: MAX_TASKS, tasks, queue: MAX_QUEUE, memory_mib }
+    }
+
+    /// The limits in a run with the settings of `plan`, which users may have changed.
+    fn beside(self, plan: &Plan) -> Self {
+        let threads = plan.threads.unwrap_or(self.threads);
+        Self { threads, memory_mib: self.memory_mib.max(settings_mib(plan, threads)), ..self }
     }
 
     fn allow(&self, plan: &Plan) -> bool {
@@ -77,12 +84,12 @@ impl Question {
         rate: &mut propose::Rate<'_>,
     ) -> Option<propose::Proposed> {
         let may_change = |setting: LiveSetting| !self.resting.contains(&setting);
-        propose(&self.plan, &self.verdict.slots, limits, &may_change, rate)
+        propose(&self.plan, &self.verdict.slots, &limits.beside(&self.plan), &may_change, rate)
     }
 
     /// Times that the window has measured. `document` is that of the run.
     pub(crate) fn times(&self, document: &Value, limits: &TuneLimits, profile: Option<&Profile>) -> Times {
-        let on = (limits.threads, limits.cores);
+        let on = (limits.beside(&self.plan).threads, limits.cores);
         let times = Times::of_interval(&self.plan, document, on, &self.sums, self.machine);
         times.with_profile(&self.plan, profile)
     }

@@ -12,6 +12,7 @@ use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::lock::locked;
 use penstock_engine::ports::{Observer, SampleFailure, Sums};
 use penstock_engine::running::{RunHandle, StopReason};
+use penstock_types::config::RunBounds;
 use penstock_types::plan::Plan;
 use penstock_types::resume::StartPoint;
 use penstock_types::run::{RunDetail, RunError, RunId, RunSnapshot, RunState, RunSummary};
@@ -21,6 +22,8 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::sync::watch;
 
 use self::shown::shown;
+use crate::admission::check_bounds;
+use crate::error::RunsError;
 use crate::feed::{Event, Feed, RunLog};
 use crate::history::{
     Entry, History, HistoryError, MAX_ERRORS, MAX_LOGS, Registered, RowBuffer, Unwritten, runs,
@@ -38,6 +41,8 @@ const MAX_UNWRITTEN_ERRORS: usize = 2_000;
 /// Maximum number of log lines that wait to be written; a new line replaces the oldest.
 const MAX_UNWRITTEN_LOGS: usize = 4_000;
 const MAX_STATE_BYTES: u64 = 1 << 20;
+/// Reason why settings cannot change after the end.
+pub(crate) const ENDED: &str = "the run has ended, so its settings stay as they are";
 
 /// Submitted run that has not ended yet, or that has ended but is not stored yet.
 #[derive(Debug)]
@@ -56,8 +61,8 @@ pub(crate) struct LiveRun {
     /// Set once clients may see the end of the run: the run is stored, or storing it has failed.
     is_end_public: AtomicBool,
     stop: watch::Sender<bool>,
-    /// Parts of the budget that the run has got for changed settings.
-    more: Mutex<Vec<Part>>,
+    /// Parts of the budget that the run has got for changed settings; `None` once the run has given its budget back.
+    more: Mutex<Option<Vec<Part>>>,
     /// Current tags of the run; `registered` contains the tags as submitted.
     tags: Mutex<Tags>,
     pending: Mutex<Pending>,
@@ -149,7 +154,7 @@ impl LiveRun {
             ended: OnceLock::new(),
             is_end_public: AtomicBool::new(false),
             stop: watch::Sender::new(false),
-            more: Mutex::default(),
+            more: Mutex::new(Some(Vec::new())),
             pending: Mutex::default(),
             is_writing: AtomicBool::new(false),
             pulses: AtomicU64::new(0),
@@ -215,25 +220,39 @@ impl LiveRun {
     pub(crate) fn memory_beyond(&self, plan: &Plan) -> u64 {
         let threads = self.registered.summary.threads;
         let had = self.begun.get().map_or(0, |begun| tuned_mib(&begun.facts.plan, threads));
-        let more: u64 = locked(&self.more).iter().map(Part::memory_mib).sum();
+        let more: u64 = locked(&self.more).iter().flatten().map(Part::memory_mib).sum();
         settings_mib(plan, threads).saturating_sub(had + more)
     }
 
     /// Changes settings of the run for a client; `None` before the run has started. `part` is the memory that they need beyond what the
-    /// run has.
+    /// run has, and `bounds` those of the server: both are checked while no other client changes settings.
     pub(crate) fn set_settings(
         &self,
         values: &BTreeMap<String, u32>,
         part: Option<Part>,
+        bounds: &RunBounds,
         token: &str,
-    ) -> Option<Result<(), SetFault>> {
+    ) -> Option<Result<(), RunsError>> {
         let (begun, (handle, _)) = (self.begun.get()?, self.started.get()?);
-        let set = begun.facts.settings.set(handle, &begun.clock, values, &format!("set by {token}"));
-        if set.is_ok() {
-            locked(&self.more).extend(part);
-            self.pulses.fetch_add(1, Ordering::AcqRel);
-        }
+        let admit = |plan: &Plan| {
+            RunsError::refuse_faults(check_bounds(plan, bounds))?;
+            if self.memory_beyond(plan) > part.as_ref().map_or(0, Part::memory_mib) {
+                let why = "other settings of the run have changed meanwhile; send the change again";
+                return Err(RunsError::Conflict(why.to_owned()));
+            }
+            let mut more = locked(&self.more);
+            let more = more.as_mut().ok_or_else(|| RunsError::Conflict(ENDED.to_owned()))?;
+            more.extend(part);
+            Ok(())
+        };
+        let set = begun.facts.settings.set(handle, &begun.clock, values, &format!("set by {token}"), admit);
+        self.pulses.fetch_add(1, Ordering::AcqRel);
         Some(set)
+    }
+
+    /// Takes the parts of the budget that the run has got for changed settings, at its end.
+    pub(crate) fn take_more(&self) -> Vec<Part> {
+        locked(&self.more).take().unwrap_or_default()
     }
 
     /// Returns a channel that becomes true once the run is to stop.

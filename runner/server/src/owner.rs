@@ -223,10 +223,9 @@ impl Owner {
             Message::Take(client, cost, reply) => {
                 let is_taken = self.line.take(&client, cost.amounts());
                 let part = is_taken.then(|| Part { client, cost, owner: self.to_self.clone() });
-                // If the receiver was dropped, the part is released here: its drop would send a message to this very thread,
-                // which would block for ever on a full channel.
-                if let Err(Some(mut part)) = reply.send(part) {
-                    self.line.shares.give_back(&part.client, std::mem::take(&mut part.cost).amounts());
+                // The receiver may have been dropped.
+                if let Err(Some(part)) = reply.send(part) {
+                    self.give_back(part);
                 }
                 self.show();
             }
@@ -237,6 +236,11 @@ impl Owner {
             }
             Message::Shutdown(_) => {}
         }
+    }
+
+    /// Releases a part on this thread: its drop would send a message to this very thread, which would block for ever on a full channel.
+    fn give_back(&mut self, mut part: Part) {
+        self.line.shares.give_back(&part.client, std::mem::take(&mut part.cost).amounts());
     }
 
     fn admit_waiting_runs(&mut self) {
@@ -315,6 +319,9 @@ impl Owner {
             tracing::error!(run = %id, "a run's thread panicked; this is a defect of Penstock");
         }
         self.line.shares.give_back(&client, cost.amounts());
+        for part in run.take_more() {
+            self.give_back(part);
+        }
         self.admit_waiting_runs();
         self.conclude(run, stored);
         self.show();

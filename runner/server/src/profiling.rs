@@ -6,7 +6,7 @@ use std::time::Duration;
 use penstock_engine::ports::StopFlag;
 use penstock_engine::running::StopReason;
 use penstock_pipeline::Run;
-use penstock_pipeline::profile::{ProfileError, ProfileSettings, ProfileStep, profile};
+use penstock_pipeline::profile::{ProfileError, ProfileSettings, ProfileStep, profile, widest};
 use penstock_types::profile::Profile;
 use penstock_types::run::RunId;
 use penstock_types::text::with_causes;
@@ -16,6 +16,7 @@ use crate::admission::{Cost, wasm_stages};
 use crate::error::RunsError;
 use crate::letters::Waited;
 use crate::runs::{Runs, apart, turn};
+use crate::submit::Checked;
 
 /// Duration of the run that records inputs.
 const RECORD: Duration = Duration::from_secs(3);
@@ -32,13 +33,14 @@ impl Runs {
     /// Measures each stage of the document of a run alone, with threads and memory from the budget. Ends at the next measurement if the
     /// client disconnects.
     pub async fn profile_run(&self, id: &RunId) -> Result<Arc<Profile>, RunsError> {
-        let turn = turn(&self.0.permits.trials, self.client(), "trials and predictions").await?;
+        let turn = turn(&self.0.permits.profiles, self.client(), "profiles").await?;
         let document = self.spec(id).await?.document;
-        let prepared = self.check(document.to_string().into()).await?.prepared;
-        let mut widest = prepared.plan.clone();
+        let Checked { prepared, cost: own, .. } = self.check(document.to_string().into()).await?;
+        let assets_mib = own.memory_mib - Cost::of(&prepared.plan, 0).memory_mib;
         let cores = penstock_pipeline::cores().min(self.settings().budget.threads);
-        widest.threads = Some(widest.threads.unwrap_or(cores).max(cores));
-        let cost = Cost::of(&widest, 0);
+        let waiting = ProfileSettings::MOST_WAITING.min(self.settings().bounds.concurrency.get());
+        let costs = widest(&prepared.plan, cores, waiting).map(|plan| Cost::of(&plan, assets_mib));
+        let cost = costs.fold(own, Cost::most);
         let cost = Cost { memory_mib: cost.memory_mib + INPUTS_MIB, ..cost };
         let part = self.take(cost, "the profile").await?;
         let mut places = Vec::new();
@@ -59,6 +61,7 @@ impl Runs {
                 stages: Vec::new(),
                 at_a_time: Vec::new(),
                 most_threads: cores,
+                most_waiting: waiting,
                 record: RECORD,
                 span: SPAN,
                 memory_bytes: INPUTS_MIB << 20,

@@ -179,10 +179,7 @@ impl Runs {
 
     /// Changes of the settings of a run so far, oldest first.
     async fn changes(&self, id: &RunId) -> Result<Vec<SettingChange>, RunsError> {
-        if let Some(settings) = self.live(id).and_then(|live| live.settings()) {
-            return Ok(settings.changes);
-        }
-        Ok(self.detail(id).await?.snapshot.map_or_else(Vec::new, |snapshot| snapshot.changes))
+        Ok(self.run_settings(id).await?.changes)
     }
 
     pub async fn timeline(&self, id: &RunId) -> Result<Timeline, RunsError> {

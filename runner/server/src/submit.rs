@@ -19,7 +19,7 @@ use crate::error::RunsError;
 use crate::feed::Event;
 use crate::history::{HistoryError, Layout, Registered, Repeat, freeing, modules, now, runs, transact};
 use crate::letters::Waited;
-use crate::live::LiveRun;
+use crate::live::{ENDED, LiveRun};
 use crate::owner::{Message, Waiting};
 use crate::runs::{Runs, apart, turn};
 use crate::sharing::HeldAmount;
@@ -214,24 +214,19 @@ impl Runs {
     ) -> Result<RunSettings, RunsError> {
         let Some(live) = self.live(id).filter(|live| !live.has_ended()) else {
             self.detail(id).await?;
-            return Err(RunsError::Conflict(
-                "the run has ended, so its settings stay as they are".to_owned(),
-            ));
+            return Err(RunsError::Conflict(ENDED.to_owned()));
         };
         let waits =
             || RunsError::Conflict("the run has not started yet; its settings can change then".to_owned());
-        let plan = live.with_settings(&settings).ok_or_else(waits)?.map_err(refused)?;
+        let plan = live.with_settings(&settings).ok_or_else(waits)??;
         let bounds = &self.0.workshop.settings.bounds;
-        let faults = check_bounds(&plan, bounds);
-        if !faults.is_empty() {
-            return Err(RunsError::Invalid(faults));
-        }
+        RunsError::refuse_faults(check_bounds(&plan, bounds))?;
         let more_mib = live.memory_beyond(&plan);
         let part = match more_mib {
             0 => None,
             memory_mib => Some(self.take(Cost { memory_mib, ..Cost::default() }, "the change").await?),
         };
-        live.set_settings(&settings, part, self.token()).ok_or_else(waits)?.map_err(refused)?;
+        live.set_settings(&settings, part, bounds, self.token()).ok_or_else(waits)??;
         self.run_settings(id).await
     }
 
@@ -404,7 +399,8 @@ impl Runs {
         .await?;
         // The sizes of assets are requested from stores only if the document has no other faults.
         let assets_mib = self.assets_mib(&spec).await?;
-        let mut faults = admission::check(&plan, assets_mib, &budget);
+        let mut faults = check_bounds(&plan, &bounds);
+        faults.extend(admission::check(&plan, assets_mib, &budget));
         faults.extend(admission::check_assets(&plan, assets_mib, &bounds));
         RunsError::refuse_faults(faults)?;
         let guests = || admission::wasm_stages(&prepared.plan);
@@ -526,6 +522,8 @@ fn repeat(
     Ok(Repeat { token: token.to_owned(), key, request: request.finalize().into() })
 }
 
-fn refused(fault: SetFault) -> RunsError {
-    RunsError::Refused(fault.to_string())
+impl From<SetFault> for RunsError {
+    fn from(fault: SetFault) -> Self {
+        Self::Refused(fault.to_string())
+    }
 }

@@ -9,7 +9,7 @@ use strum::IntoStaticStr;
 use crate::defaults::is_default;
 use crate::fault::Pointer;
 
-/// Whether a run changes its own settings.
+/// Changes of settings that a run makes itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
@@ -19,8 +19,8 @@ pub enum Tune {
     Off,
     /// Settings that would raise the rate are recorded, and stay as they are.
     Suggest,
-    /// Concurrency and queues change while the run is measured: a change is kept only if the rate rises. Batches stay the same, and so does
-    /// their order with `"order": "input"`.
+    /// Concurrency and queues change while the run is measured: a change is kept only if the rate rises. Stages with `"order": "input"` make
+    /// the same batches, in the same order, as without tuning.
     Apply,
 }
 

@@ -1,6 +1,6 @@
 //! Settings that change in a run of a server.
 
-use penstock_tests::{Answer, Call, Served, Serving};
+use penstock_tests::{Answer, Call, Folder, Served, Serving};
 use serde_json::{Value, json};
 
 use super::sleepy;
@@ -52,12 +52,24 @@ fn settings_of_a_run_change_while_it_goes_on_and_a_resumed_run_keeps_them() {
     let changes: Vec<_> =
         changed["changes"].as_array().unwrap().iter().map(|change| change["to"].clone()).collect();
     assert_eq!(changes, [json!(9), json!(8)], "a refused request changes nothing");
+    let audit = served.get("/audit?limit=2").is(200).json();
+    let entries: Vec<_> =
+        audit["items"].as_array().unwrap().iter().map(|entry| entry["target"].clone()).collect();
+    assert_eq!(
+        entries,
+        [
+            json!(format!("runs/{id}/settings /stages/0/sleep/concurrency=8")),
+            json!(format!("runs/{id}/settings /sink/queue=9"))
+        ]
+    );
     let said = Call::new(&["set"])
         .argument(&id)
         .argument("/sink/queue=10")
         .argument("--server")
         .argument(format!("http://{}", served.address()));
     assert_eq!(said.finish().exits(0).stdout, "/sink/queue 9 -> 10\n");
+    let same = patch(&served, &id, &json!({ "/sink/queue": 10 })).is(200).json();
+    assert_eq!(same["changes"].as_array().unwrap().len(), 3, "a value that holds already is no change");
     assert_eq!(now(&served.get(&format!("/runs/{id}")).is(200).json()), (8, 10));
 
     served.post(&format!("/runs/{id}/stop"), &json!({})).is(200);
@@ -86,4 +98,21 @@ fn settings_of_a_run_change_while_it_goes_on_and_a_resumed_run_keeps_them() {
         ("[1:sleep[8]]".to_owned(), 8, "[1:sleep[8]_queue]".to_owned(), 10)
     );
     served.post(&format!("/runs/{resumed}/stop"), &json!({})).is(200);
+}
+
+#[test]
+fn a_resumed_run_is_held_to_the_limits_of_its_server() {
+    let folder = Folder::new();
+    let data = folder.join("data");
+    let served = Serving::over(&data).start();
+    let id = served.submit(&sleepy(1_000_000, 5.0));
+    served.until(&id, |run| run["snapshot"]["elapsed_s"].as_f64() > Some(0.1));
+    patch(&served, &id, &json!({ "/stages/0/sleep/concurrency": 8 })).is(200);
+    served.post(&format!("/runs/{id}/stop"), &json!({})).is(200);
+    drop(served);
+    let limits = json!({ "limits": { "runs": { "concurrency": 4 } } });
+    let config = folder.write("penstock.json", limits.to_string());
+    let served = Serving::over(&data).argument("--config").argument(&config).start();
+    let refused = served.post(&format!("/runs/{id}/resume"), &json!({})).is(422).text();
+    assert!(refused.contains("adds up to 8, but this server allows at most 4"), "{refused}");
 }

@@ -28,9 +28,9 @@ pub(crate) struct Guarded {
     pub(crate) action: &'static str,
 }
 
-/// What a response has changed, which the audit log names beside the target of the request.
+/// Changes that a response has made. The audit log has an entry for each, which names it beside the target of the request.
 #[derive(Clone, Debug)]
-pub(crate) struct Recorded(pub(crate) String);
+pub(crate) struct Recorded(pub(crate) Vec<String>);
 
 /// Change in progress, recorded on drop even if there is no response: a change may be made although the client disconnects before
 /// the response.
@@ -40,6 +40,8 @@ struct UnderWay {
     address: IpAddr,
     action: &'static str,
     target: String,
+    /// Changes within the target; none if the request makes one change.
+    parts: Vec<String>,
     /// Status of the response; `None` before there is one.
     status: Option<StatusCode>,
 }
@@ -70,12 +72,13 @@ impl Guarded {
             address: address.to_canonical(),
             action: self.action,
             target: printable(target.trim_start_matches(PREFIX), MAX_TARGET),
+            parts: Vec::new(),
             status: None,
         };
         let response = next.run(request).await;
         change.status = Some(response.status());
-        if let Some(Recorded(what)) = response.extensions().get() {
-            change.target = printable(&format!("{} {what}", change.target), MAX_TARGET);
+        if let Some(Recorded(parts)) = response.extensions().get() {
+            change.parts.clone_from(parts);
         }
         if let Some(made) = response.headers().get(header::LOCATION).and_then(|made| made.to_str().ok()) {
             change.target = format!("{} -> {}", change.target, made.trim_start_matches(PREFIX));
@@ -100,7 +103,13 @@ impl Drop for UnderWay {
             return;
         }
         let (address, status) = (self.address.to_string(), self.status.map(|status| status.as_u16()));
-        self.runs.record(&self.token, &address, self.action, &self.target, status);
+        let record = |target: &str| self.runs.record(&self.token, &address, self.action, target, status);
+        if self.parts.is_empty() {
+            record(&self.target);
+        }
+        for part in &self.parts {
+            record(&printable(&format!("{} {part}", self.target), MAX_TARGET));
+        }
     }
 }
 

@@ -178,9 +178,9 @@ async fn show_settings(app: App, path: InPath<RunPath>) -> JsonResult<RunSetting
 
 async fn set_settings(app: App, path: InPath<RunPath>, sent: Sent<NewSettings>) -> ApiResult<Response> {
     let set = sent.0.set;
-    let what = set.iter().map(|(pointer, value)| format!("{pointer}={value}")).collect::<Vec<_>>().join(" ");
+    let parts = set.iter().map(|(pointer, value)| format!("{pointer}={value}")).collect();
     let changed = app.runs.set_settings(&path.id, set).await?;
-    Ok((Extension(Recorded(what)), Json(changed)).into_response())
+    Ok((Extension(Recorded(parts)), Json(changed)).into_response())
 }
 
 impl JsonBody for NewSettings {}

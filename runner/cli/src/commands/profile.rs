@@ -26,6 +26,7 @@ pub(crate) fn profile(runtime: &Runtime, args: &ProfileArgs) -> Result<u8> {
         stages: args.stages.clone(),
         at_a_time: args.threads.clone(),
         most_threads: cores(),
+        most_waiting: ProfileSettings::MOST_WAITING,
         record: args.record,
         span: args.time,
         memory_bytes: args.memory_mib.saturating_mul(1 << 20),

@@ -97,11 +97,17 @@ pub(crate) fn set(args: &SetArgs) -> Result<()> {
     let content = serde_json::to_vec(&json!({ "set": set }))?;
     let content = Some(("application/json", &*content));
     let address = format!("/runs/{}/settings", args.run);
-    let made: RunSettings = Client::new(&args.server)?.ask(Method::PATCH, &address, content, &[])?;
-    let in_words = |made: &RunSettings| {
-        // The changes of this request are the last ones.
-        let made = made.changes[made.changes.len().saturating_sub(set.len())..].iter();
-        let lines = made.map(|change| format!("{} {} -> {}", change.pointer, change.from, change.to));
+    let client = Client::new(&args.server)?;
+    let before: RunSettings = client.ask(Method::GET, &address, None, &[])?;
+    let made: RunSettings = client.ask(Method::PATCH, &address, content, &[])?;
+    let in_words = |_: &RunSettings| {
+        let lines = set.iter().map(|(pointer, value)| {
+            let before = before.settings.iter().find(|setting| setting.pointer.as_str() == pointer);
+            match before.map(|setting| setting.value) {
+                Some(from) if from != *value => format!("{pointer} {from} -> {value}"),
+                _ => format!("{pointer} is {value} already"),
+            }
+        });
         lines.collect::<Vec<_>>().join("\n")
     };
     say_as(args.json, &made, in_words)

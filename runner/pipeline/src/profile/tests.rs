@@ -24,6 +24,7 @@ fn settings(stages: &[&str]) -> ProfileSettings {
         stages: stages.iter().map(|stage| (*stage).to_owned()).collect(),
         at_a_time: vec![2, 1],
         most_threads: 2,
+        most_waiting: ProfileSettings::MOST_WAITING,
         record: Duration::from_millis(300),
         span: Duration::from_millis(30),
         memory_bytes: 4000,
@@ -139,4 +140,18 @@ fn recorded_inputs_are_given_in_turn_in_place_of_those_that_come() {
     let giving = Arc::new(Tap::giving(Arc::new(recorded.items)));
     assert_eq!(through(&giving, &["x", "y", "z"]), ["a", "b", "a"]);
     assert!((giving.bytes_out() - 1000.0).abs() < 1e-9);
+}
+
+#[test]
+fn no_more_ops_wait_at_a_time_than_are_allowed() {
+    let runtime = Runtime::new().unwrap();
+    let prepared = prepared(&runtime, json!([{ "sleep": { "mean_ms": 0.5 } }]));
+    let settings = ProfileSettings { most_waiting: 2, ..settings(&[]) };
+    let measured = profile(&prepared, runtime.handle(), &settings, &mut |_, _| {}).unwrap();
+    let at_a_time: Vec<u32> = measured.stages[0].points.iter().map(|point| point.at_a_time).collect();
+    assert_eq!(at_a_time, [1, 2]);
+    let plans: Vec<_> = widest(&prepared.plan, 3, 2)
+        .map(|plan| (plan.stages[0].concurrency.get(), plan.buffer_bytes))
+        .collect();
+    assert_eq!(plans, [(2, prepared.plan.buffer_bytes)], "an op that waits, in the memory of the document");
 }

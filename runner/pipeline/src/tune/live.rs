@@ -14,8 +14,10 @@ use penstock_engine::lock::locked;
 use penstock_engine::ports::{Observer, Sums};
 use penstock_engine::running::{ResizeFault, RunHandle};
 use penstock_types::plan::{LiveSetting, Plan};
+use penstock_types::policy::Order;
 use penstock_types::profile::Profile;
 use penstock_types::resume::ChangedSetting;
+use penstock_types::spec::Consumer;
 use penstock_types::text::shown;
 use penstock_types::tune::{SettingChange, SettingNow, Tune};
 use penstock_types::verdict::{Diagnosis, PipelineShape};
@@ -56,6 +58,11 @@ pub enum SetFault {
         "the run was started with {threads} threads, so it cannot have {value}: submit it again with more"
     )]
     Threads { value: u32, threads: u32 },
+    #[error(
+        "`{pointer}` stays 1, because `files` writes the same batches in each run, and results of several tasks \
+         come in any order: begin with `\"order\": \"input\"`"
+    )]
+    Order { pointer: String },
     #[error(transparent)]
     Engine(#[from] ResizeFault),
 }
@@ -150,18 +157,32 @@ impl LiveSettings {
         Ok(self.checked(self.plan(), values)?.0)
     }
 
-    /// Changes the settings at these places in the document, all or none. `by` says in words who changes them.
-    pub fn set(
+    /// Changes the settings at these places in the document, all or none; values that hold already change nothing. A change that is being
+    /// tried is undone before. `admit` refuses the plan with the new values; no other change is made meanwhile. `by` says in words who
+    /// changes them.
+    pub fn set<E: From<SetFault>>(
         &self,
         run: &RunHandle,
         clock: &MonotonicClock,
         values: &BTreeMap<String, u32>,
         by: &str,
-    ) -> Result<(), SetFault> {
+        admit: impl FnOnce(&Plan) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut tuner = locked(&self.tuner);
-        let (plan, changes) = self.checked(tuner.plan().clone(), values)?;
-        self.apply(run, &plan, &changes)?;
+        let settled = tuner.plan_without_trial();
+        let (plan, mut changes) = self.checked(settled.clone(), values)?;
+        let holds = |(setting, value): &(LiveSetting, u32)| {
+            [&settled, tuner.plan()].iter().all(|plan| setting.value(plan) == Some(*value))
+        };
+        if changes.iter().all(holds) {
+            return Ok(());
+        }
+        admit(&plan)?;
         let at = clock.now().nanos();
+        let back = tuner.end_trial(at);
+        self.apply(run, tuner.plan(), &back).map_err(SetFault::from)?;
+        changes.retain(|(setting, value)| setting.value(tuner.plan()) != Some(*value));
+        self.apply(run, &plan, &changes).map_err(SetFault::from)?;
         changes.iter().for_each(|(setting, value)| tuner.on_set(*setting, *value, by, at));
         Ok(())
     }
@@ -185,6 +206,9 @@ impl LiveSettings {
             if setting == LiveSetting::Threads && value > self.threads {
                 return Err(SetFault::Threads { value, threads: self.threads });
             }
+            if is_ordered_by_one(&plan, setting) && value > 1 {
+                return Err(SetFault::Order { pointer: pointer.clone() });
+            }
             changes.push((setting, value));
         }
         Ok((plan, changes))
@@ -198,6 +222,15 @@ impl LiveSettings {
         locked(&self.verdicts).resize(plan);
         Ok(())
     }
+}
+
+/// True for the concurrency of a stage whose order, which the files of batches rely on, follows from a concurrency of 1.
+fn is_ordered_by_one(plan: &Plan, setting: LiveSetting) -> bool {
+    let LiveSetting::Concurrency(place) = setting else { return false };
+    let stage = &plan.stages[place];
+    matches!(plan.consumer, Consumer::Files(_))
+        && stage.order == Order::Completion
+        && !plan.unordered.contains(&stage.place.key("order"))
 }
 
 /// Number of bytes at the beginning that two texts have in common.
@@ -260,10 +293,10 @@ impl TunerWork {
             waiting.extend(self.sums.try_iter());
             let mut tuner = locked(&self.settings.tuner);
             if sums.state.is_over() {
-                tuner.end(sums.t1.nanos());
+                tuner.end_trial(sums.t1.nanos());
                 return;
             }
-            let is_short = tuner.is_trying() && memory.is_short(sums.t1.nanos(), waited_for_memory());
+            let is_short = memory.is_short(sums.t1.nanos(), waited_for_memory()) && tuner.is_trying();
             if !is_short && !tuner.add(&sums) {
                 if tuner.window_is_empty() {
                     machine = MachineReading::now();

@@ -7,7 +7,6 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::live::document_of;
-
 use super::tuner::Measurement;
 use super::{MAX_QUEUE, MAX_TASKS};
 use crate::memory::tuned_mib;
@@ -78,12 +77,9 @@ pub fn tuned(facts: &RunFacts, snapshot: &RunSnapshot) -> TuneReport {
 fn predicted(facts: &RunFacts, latest: &Measurement) -> Option<(f64, Vec<WhatWouldHelp>)> {
     let plan = facts.settings.plan();
     let threads = plan.threads.unwrap_or(1);
-    let own = |threads: u32| {
-        let (document, on) = (document_of(&plan), (threads, f64::from(cores())));
-        let times = Times::of_interval(&plan, &document, on, &latest.sums, latest.machine);
-        times.with_profile(&plan, facts.settings.profile())
-    };
-    let times = own(threads);
+    let (document, on) = (document_of(&plan), (threads, f64::from(cores())));
+    let times = Times::of_interval(&plan, &document, on, &latest.sums, latest.machine);
+    let times = times.with_profile(&plan, facts.settings.profile());
     let now = times.rate(&plan, plan.stages.len() + 1).filter(|now| *now > 0.0)?;
     let measured = |predicted: f64| predicted / now * latest.rate;
     let best = times.best_rate(&plan, tuned_mib(&facts.plan, threads), MAXIMA).ok()?;
@@ -96,7 +92,7 @@ fn predicted(facts: &RunFacts, latest: &Measurement) -> Option<(f64, Vec<WhatWou
     if plan.stages.iter().any(|stage| stage.kind.rules().work().is_on_thread()) {
         add(
             format!("{} threads instead of {threads}", threads * 2),
-            own(threads * 2).best_rate(&plan, memory, MAXIMA).ok(),
+            times.on_threads(threads * 2).best_rate(&plan, memory, MAXIMA).ok(),
         );
     }
     for (place, stage) in plan.stages.iter().enumerate() {

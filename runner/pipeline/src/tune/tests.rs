@@ -13,6 +13,7 @@ use penstock_types::tune::{ChangeOutcome, SettingChange, Tune};
 use penstock_types::verdict::PipelineShape;
 use serde_json::{Value, json};
 
+use super::propose::Proposed;
 use super::{Question, Step, TuneLimits, Tuner};
 use crate::predict::{IntervalSums, Times};
 
@@ -254,30 +255,31 @@ fn a_run_whose_consumer_is_the_limit_stays_as_it_is() {
     assert_eq!(found, BTreeSet::from([0]));
 }
 
-/// Sums of windows in which a stage with an op that computes is the limit.
-fn question_beside(busy_cores: f64) -> Option<BTreeSet<LiveSetting>> {
+/// A stage with an op that computes, which is the limit, and a tuner.
+fn computing() -> (Plan, Rehearsal, Tuner) {
     let document = json!({
         "threads": THREADS,
         "source": { "range": { "count": 1_000_000_000 } },
         "stages": [{ "aggregate": { "size": 2 } }, { "collate": {} }, { "sleep": { "mean_ms": 30 } }],
     });
     let plan = plan_of(&document);
-    let mut run = Rehearsal::new(scenario_of(&plan, &document));
-    let mut tuner = Tuner::new(Tune::Apply, plan.clone(), PipelineShape::of(&plan, THREADS, Some(4)));
+    let run = Rehearsal::new(scenario_of(&plan, &document));
+    let tuner = Tuner::new(Tune::Apply, plan.clone(), PipelineShape::of(&plan, THREADS, Some(4)));
+    (plan, run, tuner)
+}
+
+/// The next question of a tuner in the next windows, beside programs that make the cores busy.
+fn question_beside(run: &mut Rehearsal, tuner: &mut Tuner, busy_cores: f64) -> Option<Question> {
     let machine = MachineFigures {
         cores: 4,
         process_cores: 1.0,
         busy_cores: Some(busy_cores),
         ..MachineFigures::default()
     };
-    for _ in 0..400 {
-        if tuner.add(&run.advance(PULSE))
-            && let Step::Search(question) = tuner.decide(Some(machine))
-        {
-            return Some(question.resting);
-        }
-    }
-    None
+    (0..400).find_map(|_| match tuner.add(&run.advance(PULSE)).then(|| tuner.decide(Some(machine))) {
+        Some(Step::Search(question)) => Some(*question),
+        Some(Step::Change(_)) | None => None,
+    })
 }
 
 fn scenario_of(plan: &Plan, document: &Value) -> Scenario {
@@ -292,7 +294,71 @@ fn scenario_of(plan: &Plan, document: &Value) -> Scenario {
 }
 
 #[test]
-fn a_neighbour_that_takes_the_cores_is_not_answered_with_more_ops() {
-    assert_eq!(question_beside(1.0), Some(BTreeSet::new()));
-    assert_eq!(question_beside(4.0), Some(BTreeSet::from([LiveSetting::Concurrency(1)])));
+fn a_neighbour_that_takes_the_cores_is_not_answered_with_more_ops_until_it_leaves() {
+    let (_, mut run, mut tuner) = computing();
+    let beside = question_beside(&mut run, &mut tuner, 4.0).unwrap();
+    assert_eq!(beside.resting, BTreeSet::from([LiveSetting::Concurrency(1)]));
+    tuner.answer(beside, None, 0);
+    assert!(question_beside(&mut run, &mut tuner, 4.0).is_none(), "nothing has changed");
+    let alone = question_beside(&mut run, &mut tuner, 1.0)
+        .expect("the limit and the rate are the same, but there are cores");
+    assert_eq!(alone.resting, BTreeSet::new());
+}
+
+/// A tuner that tries more ops of the stage that sleeps, and the time at that moment.
+fn trying() -> (Plan, Rehearsal, Tuner, u64) {
+    let (plan, mut run, mut tuner) = computing();
+    let question = question_beside(&mut run, &mut tuner, 1.0).unwrap();
+    let proposed = Proposed { changes: vec![(LiveSetting::Concurrency(2), 4)], gains: vec![4.0] };
+    let at = run.advance(PULSE).t1.nanos();
+    for (setting, value) in tuner.answer(question, Some(proposed), at) {
+        apply(&mut run, &plan, setting, value);
+    }
+    (plan, run, tuner, at)
+}
+
+#[test]
+fn a_change_by_a_user_undoes_what_is_tried() {
+    let (plan, _, mut tuner, at) = trying();
+    assert_eq!(tuner.plan().stages[2].concurrency.get(), 4);
+    assert_eq!(tuner.end_trial(at), [(LiveSetting::Concurrency(2), 1)]);
+    tuner.on_set(LiveSetting::Queue(1), 9, "a test", at);
+    let outcomes: Vec<_> = tuner.changes().iter().map(|change| (change.outcome, change.measured)).collect();
+    assert_eq!(outcomes, [(ChangeOutcome::Undone, None), (ChangeOutcome::Set, None)]);
+    assert_eq!(tuner.plan().stages[2].concurrency, plan.stages[2].concurrency);
+}
+
+#[test]
+fn the_last_measurement_is_that_of_the_settings_that_were_kept() {
+    let (_, mut run, mut tuner, _) = trying();
+    while tuner.is_trying() {
+        if tuner.add(&run.advance(PULSE)) {
+            tuner.decide(None);
+        }
+    }
+    let kept = tuner.changes().last().unwrap();
+    assert_eq!(kept.outcome, ChangeOutcome::Kept);
+    assert_eq!(tuner.latest().map(|latest| latest.rate), kept.measured);
+}
+
+#[test]
+fn limits_follow_the_settings_of_users() {
+    let document = |tune: &str, fetches: u32| {
+        plan_of(&json!({
+            "threads": 4, "tune": tune,
+            "source": { "list": { "store": "here" } },
+            "stages": [{ "fetch": { "concurrency": fetches } }, { "sleep": { "mean_ms": 1 } }],
+        }))
+    };
+    for tune in ["suggest", "apply"] {
+        let limits = TuneLimits::of(&document(tune, 1), 4, CORES, 4096);
+        assert!(limits.allow(&document(tune, 200)) && !limits.allow(&document(tune, 400)));
+        // Memory for these was given to the run when a user set them.
+        let set = document(tune, 400);
+        let mut more = set.clone();
+        LiveSetting::Concurrency(1).set(&mut more, 8);
+        assert!(limits.beside(&set).allow(&more));
+        LiveSetting::Threads.set(&mut more, 2);
+        assert_eq!(limits.beside(&more).threads, 2);
+    }
 }

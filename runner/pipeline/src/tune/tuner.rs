@@ -92,9 +92,9 @@ pub(crate) struct Tuner {
     recent: VecDeque<f64>,
     /// Limit of the last window.
     last: Option<Limit>,
-    /// Limit, rate and number of windows of the last state in which there was nothing to do.
-    idle: Option<(Limit, f64)>,
-    /// The last window without a trial.
+    /// The last state in which there was nothing to do.
+    idle: Option<Idle>,
+    /// The last window whose settings still hold.
     latest: Option<Measurement>,
     /// Items per second that the consumer took in the last window.
     at_sink: Option<f64>,
@@ -107,6 +107,16 @@ pub(crate) struct Tuner {
 
 type Limit = (VerdictKind, Option<String>);
 
+/// A state of the run for which a search found nothing.
+#[derive(Debug)]
+struct Idle {
+    limit: Limit,
+    rate: f64,
+    others_need_cores: bool,
+    /// Number of windows at that time.
+    windows: u64,
+}
+
 /// Changes that are tried together, one after another.
 #[derive(Debug)]
 struct Trial {
@@ -118,6 +128,14 @@ struct Trial {
     /// Rate before the trial, behind the node where items are counted, and at the sink.
     base: (f64, f64),
     evidence: String,
+}
+
+impl Trial {
+    /// Settings that were changed, with their values before, the last change first.
+    fn back(&self) -> Vec<(LiveSetting, u32)> {
+        let made = self.proposed.changes.iter().zip(&self.before);
+        made.map(|((setting, _), before)| (*setting, *before)).rev().collect()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -163,7 +181,7 @@ impl Tuner {
         &self.changes
     }
 
-    /// The last window without a trial; `None` before the first one ends.
+    /// The last window with settings that were kept; `None` before the first one ends.
     pub(crate) fn latest(&self) -> Option<&Measurement> {
         self.latest.as_ref()
     }
@@ -176,19 +194,14 @@ impl Tuner {
     /// The plan as it was before the trial that goes on, if there is one.
     pub(crate) fn plan_without_trial(&self) -> Plan {
         let mut plan = self.plan.clone();
-        if let Some(trial) = &self.trial {
-            for ((setting, _), before) in trial.proposed.changes.iter().zip(&trial.before).rev() {
-                setting.set(&mut plan, *before);
-            }
+        for (setting, before) in self.trial.iter().flat_map(Trial::back) {
+            setting.set(&mut plan, before);
         }
         plan
     }
 
-    /// Records that a user has changed a setting. A trial ends with the values that its settings have.
+    /// Records that a user has changed a setting, while nothing is tried.
     pub(crate) fn on_set(&mut self, setting: LiveSetting, value: u32, by: &str, at: u64) {
-        if let Some(trial) = self.trial.take() {
-            self.close(&trial, ChangeOutcome::Kept, None, at);
-        }
         self.set += 1;
         let before = self.rate_before();
         self.add_change(SettingChange {
@@ -232,14 +245,17 @@ impl Tuner {
         self.trial.is_some()
     }
 
-    /// Ends a trial with the run: too little is known of it to keep it.
-    pub(crate) fn end(&mut self, at: u64) {
-        if let Some(trial) = self.trial.take() {
-            self.close(&trial, ChangeOutcome::Undone, None, at);
-            for ((setting, _), before) in trial.proposed.changes.iter().zip(&trial.before) {
-                setting.set(&mut self.plan, *before);
-            }
+    /// Ends a trial before it was measured, and returns the settings to change back: too little is known of it to keep it.
+    pub(crate) fn end_trial(&mut self, at: u64) -> Vec<(LiveSetting, u32)> {
+        let Some(trial) = self.trial.take() else { return Vec::new() };
+        self.close(&trial, ChangeOutcome::Undone, None, at);
+        let back = trial.back();
+        for (setting, before) in &back {
+            setting.set(&mut self.plan, *before);
         }
+        self.forget();
+        self.start_window(at);
+        back
     }
 
     /// Adds the next sums of the run. Returns true if a window is complete, for which [`Self::decide`] is to be called.
@@ -276,12 +292,16 @@ impl Tuner {
         if self.mode == Tune::Off {
             return nothing;
         }
-        if let Some(trial) = self.trial.take() {
-            return Step::Change(self.go_on(trial, rates, memory_is_short, sums.t1));
-        }
         let verdict = self.verdict(&sums, machine.as_ref());
-        self.latest =
-            Some(Measurement { sums: sums.clone(), machine, verdict: verdict.clone(), rate: rates.1 });
+        let measured = Measurement { sums: sums.clone(), machine, verdict: verdict.clone(), rate: rates.1 };
+        if let Some(trial) = self.trial.take() {
+            let changes = self.go_on(trial, rates, memory_is_short, sums.t1);
+            if changes.is_empty() {
+                self.latest = Some(measured);
+            }
+            return Step::Change(changes);
+        }
+        self.latest = Some(measured);
         let limit = (verdict.kind, verdict.stage.clone());
         let is_same = self.last.replace(limit.clone()).is_none_or(|last| last == limit);
         self.recent.push_back(rates.0);
@@ -289,14 +309,14 @@ impl Tuner {
             self.recent.pop_front();
         }
         let is_sure = is_same && self.recent.len() >= 2 && !memory_is_short && may_help(verdict.kind);
-        if !is_sure || self.is_idle(&limit, rates.0) {
+        let others_need_cores = machine.as_ref().is_some_and(others_need_cores);
+        if !is_sure || self.is_idle(&limit, rates.0, others_need_cores) {
             return nothing;
         }
         let resting = self.rests.iter().filter(|(_, rest)| rest.until > self.windows);
         let resting = resting.map(|(setting, _)| *setting);
         // More ops would take cores from the neighbour, which needs them, too.
-        let computing =
-            self.computing().filter(|_| machine.is_some_and(|machine| others_need_cores(&machine)));
+        let computing = self.computing().filter(|_| others_need_cores);
         let resting = resting.chain(computing).collect();
         let (plan, set) = (self.plan.clone(), self.set);
         Step::Search(Box::new(Question { plan, sums, machine, node, verdict, resting, set, rates }))
@@ -309,21 +329,27 @@ impl Tuner {
         proposed: Option<Proposed>,
         at: u64,
     ) -> Vec<(LiveSetting, u32)> {
-        let Question { verdict, rates, set, .. } = question;
+        let Question { verdict, rates, set, machine, .. } = question;
         if set != self.set {
             return Vec::new();
         }
-        let (least, limit) = (self.least_gain(), (verdict.kind, verdict.stage));
+        let least = self.least_gain();
+        let idle = Idle {
+            limit: (verdict.kind, verdict.stage),
+            rate: rates.0,
+            others_need_cores: machine.as_ref().is_some_and(others_need_cores),
+            windows: self.windows,
+        };
         let worth = |proposed: &Proposed| proposed.gains.last().is_some_and(|gain| *gain > 1.0 + least);
         let Some(proposed) = proposed.filter(worth) else {
-            self.idle = Some((limit, rates.0));
+            self.idle = Some(idle);
             return Vec::new();
         };
         let (before, base) = (Vec::new(), (self.base(), rates.1));
         let trial = Trial { proposed, made: 0, before, base, evidence: verdict.sentence };
         if self.mode == Tune::Suggest {
             self.suggest(&trial, at);
-            self.idle = Some((limit, rates.0));
+            self.idle = Some(idle);
             return Vec::new();
         }
         self.make_next(trial, at)
@@ -370,8 +396,7 @@ impl Tuner {
 
     fn undo(&mut self, trial: &Trial, measured: Option<f64>, at: u64) -> Vec<(LiveSetting, u32)> {
         self.close(trial, ChangeOutcome::Undone, measured, at);
-        let made = trial.proposed.changes.iter().zip(&trial.before);
-        let back: Vec<_> = made.map(|((setting, _), before)| (*setting, *before)).rev().collect();
+        let back = trial.back();
         for (setting, before) in &back {
             setting.set(&mut self.plan, *before);
             let rest = self.rests.entry(*setting).or_default();
@@ -445,13 +470,14 @@ impl Tuner {
     }
 
     /// True if there was nothing to do in this state before, and no setting has rested since.
-    fn is_idle(&mut self, limit: &Limit, rate: f64) -> bool {
-        let has_rested = self.rests.values().any(|rest| rest.until == self.windows);
-        let is_idle = self
-            .idle
-            .as_ref()
-            .is_some_and(|(was, before)| was == limit && (rate / before - 1.0).abs() < MOVED);
-        is_idle && !has_rested
+    fn is_idle(&self, limit: &Limit, rate: f64, others_need_cores: bool) -> bool {
+        self.idle.as_ref().is_some_and(|idle| {
+            let has_rested = |rest: &Rest| idle.windows < rest.until && rest.until <= self.windows;
+            idle.limit == *limit
+                && idle.others_need_cores == others_need_cores
+                && (rate / idle.rate - 1.0).abs() < MOVED
+                && !self.rests.values().any(has_rested)
+        })
     }
 
     /// Smallest gain that the rate does not show by itself: 3 %, or twice the median deviation of the last windows.
@@ -541,7 +567,8 @@ fn rate_of(sums: &IntervalSums, node: usize) -> f64 {
     if row.elapsed == 0 { 0.0 } else { row.gets as f64 / seconds(row.elapsed) }
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
+/// Middle of the values, or the mean of the two in the middle; 0 without values.
+pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };

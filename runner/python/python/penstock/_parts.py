@@ -622,8 +622,8 @@ class Document(Written):
         tune: Whether the run changes concurrency and queues by itself while it is measured.
           `off`: Settings stay as they are.
           `suggest`: Settings that would raise the rate are recorded, and stay as they are.
-          `apply`: Concurrency and queues change while the run is measured: a change is kept only if the rate rises. Batches stay the same,
-            and so does their order with `"order": "input"`.
+          `apply`: Concurrency and queues change while the run is measured: a change is kept only if the rate rises. Stages with `"order":
+            "input"` make the same batches, in the same order, as without tuning.
         interval_s: Length of a measuring window, in seconds.
         buffer_mib: Memory held between ops, in MiB: items in queues, results waiting for a queue, samples of incomplete batches, keys of
             the source.

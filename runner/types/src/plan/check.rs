@@ -76,7 +76,7 @@ impl Plan {
                 *limit != FailureLimit::Usual || stages.iter().all(|stage| stage.max_failures.is_none())
             }),
             recipe: recipe(spec, &stages),
-            unordered: unordered(&stages),
+            unordered: unordered(&stages, spec.tune),
             stages,
             fields,
         };

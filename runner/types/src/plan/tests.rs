@@ -401,6 +401,13 @@ fn a_recipe_contains_exactly_the_settings_that_determine_the_batches() {
     // A stage with one task at a time keeps the order with any setting.
     assert_eq!(one.unordered.iter().map(Pointer::as_str).collect::<Vec<_>>(), ["/stages/3/sleep/order"]);
     insta::assert_json_snapshot!(one.recipe);
+    // A tuner may start more.
+    let tuned = check(&document(r#""tune": "apply","#, 7)).unwrap();
+    let unordered: Vec<_> = tuned.unordered.iter().map(Pointer::as_str).collect();
+    let kinds = ["1/wasm", "2/wasm", "3/sleep", "5/collate", "6/transfer"];
+    assert_eq!(unordered, kinds.map(|kind| format!("/stages/{kind}/order")));
+    let ordered = check(&document(r#""tune": "apply", "deterministic": true,"#, 7)).unwrap();
+    assert_eq!((ordered.unordered.len(), &ordered.recipe), (0, &fixed.recipe));
 }
 
 #[test]

@@ -182,13 +182,12 @@ impl PipelineShape {
         failures: &'a [FailureGroup],
         machine: Option<&'a MachineFigures>,
     ) -> Measured<'a> {
-        let stages = self.stages.iter().map(|stage| stage.queue);
-        let capacities = std::iter::once(self.source.queue).chain(stages).chain([self.sink_queue]);
+        let queues = row.queues.iter().zip(self.capacities());
         Measured {
             from_s: row.t0 as f64 / 1e9,
             to_s: row.t1 as f64 / 1e9,
             stages: row.stages.iter().map(TaskRow::figures).collect(),
-            queues: row.queues.iter().zip(capacities).map(|(row, capacity)| row.figures(capacity)).collect(),
+            queues: queues.map(|(row, capacity)| row.figures(capacity)).collect(),
             samples: row.delivered(),
             is_warm,
             is_over,

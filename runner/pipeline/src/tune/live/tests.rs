@@ -77,15 +77,20 @@ fn random_changes_of_a_run_lose_nothing_and_keep_the_order() {
     let (runtime, folder) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
     let run = started(&runtime, folder.path());
     let is_over = AtomicBool::new(false);
+    let mut made = 0;
     let keys = thread::scope(|scope| {
         scope.spawn(|| {
             let settings = run.facts().settings.all();
+            let mut held: BTreeMap<_, _> =
+                settings.iter().map(|setting| (setting.pointer.to_string(), setting.value)).collect();
             let mut state = 9_u64;
             for number in 0..CHANGES {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let setting = &settings[(state >> 33) as usize % settings.len()];
                 let value = 1 + (state >> 40) as u32 % setting.most.min(9);
-                run.set(&BTreeMap::from([(setting.pointer.to_string(), value)]), "a test").unwrap();
+                let pointer = setting.pointer.to_string();
+                run.set(&BTreeMap::from([(pointer.clone(), value)]), "a test").unwrap();
+                made += usize::from(held.insert(pointer, value) != Some(value));
                 if number % 8 == 0 {
                     thread::yield_now();
                 }
@@ -98,7 +103,7 @@ fn random_changes_of_a_run_lose_nothing_and_keep_the_order() {
     run.handle.stop(StopReason::Asked);
     let ended = run.wait().snapshot;
     assert_eq!((ended.state, ended.ledger.balanced), (RunState::Stopped, true), "{:#?}", ended.ledger);
-    assert_eq!(changes.len(), CHANGES as usize);
+    assert_eq!(changes.len(), made, "a value that holds already is no change");
     for setting in settings {
         let last =
             changes.iter().rev().find(|change| change.pointer == setting.pointer).map(|change| change.to);
@@ -108,6 +113,24 @@ fn random_changes_of_a_run_lose_nothing_and_keep_the_order() {
     assert_eq!(taken(&undisturbed, |samples| samples < keys.len()), keys);
     undisturbed.handle.stop(StopReason::Asked);
     undisturbed.wait();
+}
+
+#[test]
+fn a_refused_change_changes_nothing() {
+    let (runtime, folder) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
+    let run = started(&runtime, folder.path());
+    let settings = &run.facts().settings;
+    let before = settings.all();
+    let refuse = |plan: &Plan| {
+        assert_eq!(plan.stages[0].concurrency.get(), 5);
+        Err(SetFault::Threads { value: 1, threads: 1 })
+    };
+    let values = BTreeMap::from([("/stages/0/sleep/concurrency".to_owned(), 5)]);
+    let refused = settings.set(&run.handle, &MonotonicClock::start(), &values, "a test", refuse);
+    assert_eq!(refused, Err(SetFault::Threads { value: 1, threads: 1 }));
+    assert_eq!((settings.all(), settings.changes().len()), (before, 0));
+    run.handle.stop(StopReason::Asked);
+    run.wait();
 }
 
 #[test]
