@@ -108,7 +108,7 @@ pub struct CompanyPoint {
 }
 
 impl Profile {
-    /// Why the profile says less about a run of `plan` on a machine with `cores` than its measurements do, in words.
+    /// Reasons why the profile says less about a run of `plan` on a machine with `cores` than its measurements do, in words.
     pub fn doubts(&self, plan: &Plan, cores: u32) -> Vec<String> {
         let mut doubts = Vec::new();
         if self.name != plan.name {

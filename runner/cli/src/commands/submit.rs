@@ -104,8 +104,10 @@ pub(crate) fn set(args: &SetArgs) -> Result<()> {
         let lines = set.iter().map(|(pointer, value)| {
             let before = before.settings.iter().find(|setting| setting.pointer.as_str() == pointer);
             match before.map(|setting| setting.value) {
-                Some(from) if from != *value => format!("{pointer} {from} -> {value}"),
-                _ => format!("{pointer} is {value} already"),
+                Some(from) if from == *value => format!("{pointer} is {value} already"),
+                Some(from) => format!("{pointer} {from} -> {value}"),
+                // The run started after the first request.
+                None => format!("{pointer} is {value}"),
             }
         });
         lines.collect::<Vec<_>>().join("\n")

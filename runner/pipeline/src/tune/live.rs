@@ -91,7 +91,7 @@ impl LiveSettings {
         Self { tuner: Arc::new(Mutex::new(tuner)), verdicts, threads, start, earlier, profile }
     }
 
-    /// What ops of the stages slow each other down by, if it was measured.
+    /// Slowdown of the stages by each other, if it was measured.
     pub(super) fn profile(&self) -> Option<&Profile> {
         self.profile.as_deref()
     }
@@ -105,7 +105,11 @@ impl LiveSettings {
     pub fn all(&self) -> Vec<SettingNow> {
         let plan = self.plan();
         let settings = LiveSetting::all(&plan).filter_map(|setting| {
-            let most = if setting == LiveSetting::Threads { self.threads } else { setting.most() };
+            let most = match setting {
+                LiveSetting::Threads => self.threads,
+                setting if is_ordered_by_one(&plan, setting) => 1,
+                setting => setting.most(),
+            };
             let (pointer, value) = (setting.pointer(&plan), setting.value(&plan)?);
             Some(SettingNow { pointer, id: setting.id(&plan), value, most })
         });
@@ -130,7 +134,7 @@ impl LiveSettings {
         }
     }
 
-    /// What the last window has measured; `None` before the first one ends.
+    /// Measurement of the last window with settings that were kept; `None` before the first one ends.
     pub(super) fn latest(&self) -> Option<Measurement> {
         locked(&self.tuner).latest().cloned()
     }
@@ -225,7 +229,7 @@ impl LiveSettings {
 }
 
 /// True for the concurrency of a stage whose order, which the files of batches rely on, follows from a concurrency of 1.
-fn is_ordered_by_one(plan: &Plan, setting: LiveSetting) -> bool {
+pub(super) fn is_ordered_by_one(plan: &Plan, setting: LiveSetting) -> bool {
     let LiveSetting::Concurrency(place) = setting else { return false };
     let stage = &plan.stages[place];
     matches!(plan.consumer, Consumer::Files(_))
@@ -254,7 +258,7 @@ impl Observer for TunerFeed {
     }
 }
 
-/// What the thread of a tuner needs.
+/// State with which the thread of a tuner starts.
 pub(crate) struct TunerWork {
     sums: Receiver<Sums>,
     settings: LiveSettings,

@@ -1,4 +1,4 @@
-//! What a tuned run has found: its changes, how far it is from the predicted best, and what else would help.
+//! Findings of a tuned run: its changes, how far it is from the predicted best, and what else would help.
 
 use penstock_types::kinds::Work;
 use penstock_types::run::RunSnapshot;
@@ -35,7 +35,7 @@ pub struct TuneReport {
     pub predicted_best: Option<f64>,
     /// Changes of settings, oldest first.
     pub changes: Vec<SettingChange>,
-    /// What limits the run at the end, in one sentence.
+    /// Limit of the run at the end, in one sentence.
     pub limit: String,
     /// Changes that no tuner can make, with the predicted rate of each, the best one first.
     pub what_would_help: Vec<WhatWouldHelp>,

@@ -13,6 +13,7 @@ use penstock_types::tune::{ChangeOutcome, SettingChange, Tune};
 use penstock_types::verdict::PipelineShape;
 use serde_json::{Value, json};
 
+use super::live::is_ordered_by_one;
 use super::propose::Proposed;
 use super::{Question, Step, TuneLimits, Tuner};
 use crate::predict::{IntervalSums, Times};
@@ -116,7 +117,7 @@ struct Tuned {
     plan: Plan,
     changes: Vec<SettingChange>,
     seconds: f64,
-    /// What limits the run at the end.
+    /// Limit of the run at the end, in words.
     limit: String,
 }
 
@@ -339,6 +340,24 @@ fn the_last_measurement_is_that_of_the_settings_that_were_kept() {
     let kept = tuner.changes().last().unwrap();
     assert_eq!(kept.outcome, ChangeOutcome::Kept);
     assert_eq!(tuner.latest().map(|latest| latest.rate), kept.measured);
+}
+
+#[test]
+fn files_hold_a_stage_at_one_task_only_where_their_order_follows_from_it() {
+    let is_held = |sleep: Value, tune: &str, consumer: Value| {
+        let plan = plan_of(&json!({
+            "tune": tune, "source": { "range": { "count": 9 } }, "consumer": consumer,
+            "stages": [{ "sleep": sleep }, { "aggregate": { "size": 2 } }, { "collate": {} }],
+        }));
+        is_ordered_by_one(&plan, LiveSetting::Concurrency(0))
+    };
+    let (files, one) = (json!({ "files": { "store": "out" } }), json!({ "mean_ms": 1 }));
+    assert!(is_held(one.clone(), "off", files.clone()));
+    assert!(!is_held(one.clone(), "apply", files.clone()), "the recipe says that a tuner may start more");
+    assert!(!is_held(one, "off", json!({ "discard": {} })));
+    for free in [json!({ "mean_ms": 1, "order": "input" }), json!({ "mean_ms": 1, "concurrency": 2 })] {
+        assert!(!is_held(free, "off", files.clone()));
+    }
 }
 
 #[test]

@@ -39,7 +39,7 @@ const OTHERS: f64 = 0.1;
 /// Maximum number of changes that are recorded; older ones are dropped.
 const MAX_CHANGES: usize = 1_000;
 
-/// What to do after a window.
+/// Next step after a window.
 pub(crate) enum Step {
     /// Settings to change now, with their new values; none if nothing is to be done.
     Change(Vec<(LiveSetting, u32)>),
@@ -47,7 +47,7 @@ pub(crate) enum Step {
     Search(Box<Question>),
 }
 
-/// What a window has measured, and the settings that may change.
+/// Measurement of a window, and the settings that may change.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
     /// The plan with the settings that held.
@@ -64,7 +64,7 @@ pub(crate) struct Question {
     rates: (f64, f64),
 }
 
-/// What a window has measured with the settings that held.
+/// Measurement of a window, with the settings that held.
 #[derive(Clone, Debug)]
 pub(crate) struct Measurement {
     pub(crate) sums: IntervalSums,

@@ -61,9 +61,9 @@ class Pipeline:
     modules:  content of each module in the document: the path of a `.wasm` file, or its bytes.
     settings: changes to the document by JSON pointer, like `--set` on the command line: `{"/stages/3/aggregate/size": 64}`.
     threads:  number of worker threads; by default the number in the document, else the number of cores.
-    tune:     `apply` changes concurrency and queues while the loop runs, as long as that raises its rate: batches stay the same, and so does
-              their order with `"order": "input"`. `suggest` only records what would help. By default the document's `tune`, else `off`. The
-              changes are in `stats()["changes"]`; the next loop begins with them, and so does one that continues from a state.
+    tune:     `apply` changes concurrency and queues while the loop runs, as long as that raises its rate. Stages with `"order": "input"` make the
+              same batches, in the same order, as without. `suggest` only records what would help. By default the document's `tune`, else
+              `off`. The changes are in `stats()["changes"]`; the next loop begins with them, and so does one that continues from a state.
     rank, world: share of the source that this process reads. Without them, the share is determined at the first `iter` or `len`: from
               `torch.distributed` if it is initialised, else from Ray Train in one of its workers, else from the launcher's variables,
               PENSTOCK_SHARD/PENSTOCK_SHARDS, RANK/WORLD_SIZE (torchrun) or SLURM_PROCID/SLURM_NTASKS (srun), else from the document's

@@ -104,7 +104,7 @@ pub(super) struct Stretch {
     pub(super) keeps_order: bool,
 }
 
-/// What flows into a stage.
+/// Items that flow into a stage.
 #[derive(Clone)]
 pub(super) struct Way {
     /// Items, and true if they are certain.
