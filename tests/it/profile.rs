@@ -66,7 +66,7 @@ fn a_profile_of_photos_is_printed_kept_and_used_by_a_prediction() {
     (other.name, other.cores) = ("sounds".to_owned(), other.cores + 1);
     other.stages.retain(|stage| stage.name != "decode");
     let other = folder.write("other.json", serde_json::to_string(&other).unwrap());
-    let told = predict(&other).argument("--from").argument(&out).finish().exits(0).stderr;
+    let told = predict(&other).argument("--from").argument(&out).finish().exits(0).stdout;
     for doubt in
         ["one of the pipeline `sounds`, not of `photos`", "and the machine has", "no figures of `2:decode`"]
     {

@@ -86,7 +86,7 @@ pub(crate) enum Command {
         after_help = "Examples:\n  penstock tune photos.json --store photos=./photos -o tuned.json\n  \
         penstock tune photos.json --store photos=./photos --for 2m --threads 8 -o -\n\n\
         Stores and modules are given as for `penstock run`.\n\
-        Exit codes: 0 tuned, also if no change helps, 1 the run failed, 2 bad input, 130 stopped by Ctrl-C."
+        Exit codes: 0 tuned, also if no change helps, 1 the run failed or was too short, 2 bad input, 130 stopped by Ctrl-C."
     )]
     Tune(TuneArgs),
     /// Measure what each stage can do alone, with 1, 2, 4, ... ops at a time, and how much ops slow each other down.
@@ -302,7 +302,7 @@ pub(crate) struct PredictArgs {
     /// Take the times from this run: a folder written by `penstock run --out`.
     #[arg(long, value_name = "DIR")]
     pub(crate) from: Option<PathBuf>,
-    /// Take what stages slow each other down by from this file, written by `penstock profile -o`.
+    /// Take the slowdown of ops by each other from this file, written by `penstock profile -o`.
     #[arg(long, value_name = "FILE", requires = "from")]
     pub(crate) profile: Option<PathBuf>,
     /// Predict a run of this duration from its start, e.g. `10s` [default: a run that has warmed up].
@@ -334,13 +334,13 @@ pub(crate) struct PredictArgs {
 pub(crate) struct TuneArgs {
     #[command(flatten)]
     pub(crate) pipeline: PipelineArgs,
-    /// Duration of the run; it ends earlier if the data does.
+    /// Duration of the run, which passes over the data again and again.
     #[arg(long = "for", value_name = "TIME", value_parser = humantime::parse_duration, default_value = "60s")]
     pub(crate) time: Duration,
     /// Write the document with the settings that were found to this file, or to standard output if it is `-`.
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Take what stages slow each other down by from this file, written by `penstock profile -o`, for better predictions.
+    /// Take the slowdown of ops by each other from this file, written by `penstock profile -o`, for better predictions.
     #[arg(long, value_name = "FILE")]
     pub(crate) profile: Option<PathBuf>,
     /// Begin with the settings of the document instead of 1.

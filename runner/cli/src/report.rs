@@ -69,7 +69,9 @@ pub(crate) fn changes(changes: &[SettingChange]) -> String {
 
 /// Rate before the first and after the last of the changes that hold; empty if it was not measured.
 fn brought(changes: &[SettingChange]) -> String {
-    let held = || changes.iter().filter(|change| change.holds());
+    // Settings with which a resumed run begins have brought nothing in this run.
+    let is_measured = |change: &SettingChange| change.before.or(change.measured).is_some();
+    let held = || changes.iter().filter(|change| change.holds() && is_measured(change));
     let undone = match changes.iter().filter(|change| change.outcome == ChangeOutcome::Undone).count() {
         0 => String::new(),
         undone => format!("; {undone} undone"),

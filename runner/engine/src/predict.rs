@@ -60,7 +60,7 @@ pub struct ScenarioOp {
     pub order: Order,
     /// Average number of output samples per input sample.
     pub yields: f64,
-    /// How much slower the op computes while other cores are in use.
+    /// Slowdown of the op while other cores are in use.
     pub contention: Contention,
 }
 

@@ -35,6 +35,7 @@ use self::recording::RecordedStage;
 pub use self::recording::{Recording, RecordingError};
 pub use self::sweep::{Change, Proposal, SweepBudget, sweep};
 use crate::assemble::{chain, routes, stage_node};
+use crate::runner::cores;
 
 /// Default number of events of a prediction: gives half a percent of accuracy within a fraction of a second.
 const EVENTS: usize = 150_000;
@@ -120,7 +121,7 @@ pub struct RecordedRate {
     pub threads: u32,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PredictError {
     #[error(
         "the time of {} is unknown: record a run of the pipeline (`penstock run FILE --out DIR`) and pass it with `--from DIR`",
@@ -136,6 +137,10 @@ pub enum PredictError {
     /// The document of the recorded run has no plan here, for this reason.
     #[error("{0}")]
     NoPlan(String),
+    #[error(
+        "its settings changed while it was measured, last at {0:.1} s, so its rate belongs to none of them"
+    )]
+    Changed(f64),
 }
 
 /// Predicts a run of a plan, with the times of a recorded run where the document has none. The prediction covers the first `span`
@@ -221,11 +226,11 @@ impl Times {
         Self { recording, machine: Machine { threads, cores, foreign_cores } }
     }
 
-    /// The same, with what ops of the stages of `plan`, which was measured, slow each other down by.
+    /// The same, with the slowdown of ops of `plan`, which was measured, by each other.
     #[must_use]
     pub(crate) fn with_profile(mut self, plan: &Plan, profile: Option<&Profile>) -> Self {
         if let Some(profile) = profile {
-            self.recording = self.recording.with_profile(profile);
+            self.recording = self.recording.with_profile(profile, plan, cores());
             let foreign = self.machine.foreign_cores(None);
             // Without times of all stages there are no predictions at all.
             calibrate(plan, &mut self.recording, self.machine, foreign).ok();
@@ -398,6 +403,7 @@ fn assumptions(
                 .to_owned(),
             false => "a core is as fast while others are in use (`penstock profile` measures it)".to_owned(),
         });
+        assumed.extend(recording.map_or(&[][..], |recording| &recording.doubts).iter().cloned());
         assumed.push("times of batches are proportional to their size".to_owned());
     }
     if reads {

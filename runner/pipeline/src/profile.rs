@@ -319,16 +319,20 @@ impl Slice {
         }
     }
 
-    /// Sums of the run once `span` has passed and it has made `ops` ops, or after some patience, or at its end.
-    fn after(run: &Run, ops: u64, span: Duration) -> Self {
+    /// Sums of the run at the first end of an op after `span` has passed and it has made `ops` ops, or after some patience, or at its end.
+    /// Between two ends of ops, as much work was begun as ended, however long an op takes.
+    fn after(run: &Run, mut ops: u64, span: Duration) -> Self {
         let begin = run.handle.view().elapsed;
-        let mut passed = Duration::ZERO;
+        let (mut passed, mut has_passed) = (Duration::ZERO, false);
         loop {
             let is_over = run.handle.wait_for(span.saturating_sub(passed).max(POLL));
             let now = run.handle.view();
             passed = now.elapsed.saturating_sub(begin);
             // The run has one stage only.
             let slice = now.stages.first().map(Self::of).unwrap_or_default();
+            if passed >= span && !std::mem::replace(&mut has_passed, true) {
+                ops = ops.max(slice.ops + 1);
+            }
             if is_over || passed >= span && slice.ops >= ops || passed >= span + PATIENCE {
                 return slice;
             }
@@ -397,13 +401,13 @@ fn endless() -> Traversal {
     Traversal::new(u64::MAX >> 2, TraversalSettings::IN_ORDER).expect("all of a range is a part of it")
 }
 
-/// Numbers of ops at a time: those that are wanted, or 1, 2, 4, ... and `most`.
+/// Numbers of ops at a time: 1, with which the others are compared, and those that are wanted, or 2, 4, ... and `most`.
 fn numbers(wanted: &[u32], most: u32) -> Vec<u32> {
-    let mut numbers = match wanted.is_empty() {
+    let mut numbers: Vec<u32> = match wanted.is_empty() {
         true => {
             (0..32).map(|power| 1_u32 << power).take_while(|number| *number < most).chain([most]).collect()
         }
-        false => wanted.to_vec(),
+        false => wanted.iter().copied().chain([1]).collect(),
     };
     numbers.sort_unstable();
     numbers.dedup();

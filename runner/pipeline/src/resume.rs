@@ -86,7 +86,7 @@ impl<M> Prepared<M> {
     pub fn take_over(&mut self, changed: BTreeMap<String, ChangedSetting>) {
         for (pointer, ChangedSetting { from, to }) in changed {
             if let Some(setting) = LiveSetting::at(&self.plan, &pointer)
-                && setting.value(&self.plan) == Some(from)
+                && setting.value(&self.plan).is_none_or(|value| value == from)
                 && setting.set(&mut self.plan, to)
             {
                 self.changed.insert(pointer, ChangedSetting { from, to });

@@ -62,7 +62,7 @@ pub struct RunEnds {
     pub id: Option<RunId>,
     /// Maximum sum of the concurrency of all stages that the tuner of the run may choose; no limit if `None`.
     pub max_tasks: Option<u32>,
-    /// What ops of the stages slow each other down by, for the predictions of the run's tuner.
+    /// Slowdown of ops by each other, for the predictions of the run's tuner.
     pub profile: Option<Profile>,
     /// Ops that run in place of those of stages that compute, by stage id. A run of a server permits none.
     pub ops: BTreeMap<String, Arc<dyn ThreadOpFactory>>,

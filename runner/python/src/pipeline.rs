@@ -24,7 +24,6 @@ use penstock_types::run::{RunSnapshot, RunState};
 use penstock_types::spec::Consumer;
 use penstock_types::text::with_causes;
 use penstock_types::traversal::{Shard, Uneven};
-use penstock_types::tune::Tune;
 use penstock_types::verdict::Verdict;
 use penstock_wasm::{Compiler, Sandbox, SandboxSettings};
 use pyo3::exceptions::PyTypeError;
@@ -60,7 +59,7 @@ pub(crate) struct Loader {
     max_held: usize,
     /// Set while a run is active: the sandbox has room for the instances of one run.
     is_running: Arc<AtomicBool>,
-    /// Settings that the last loop has changed, if it was tuned, for the next one.
+    /// Settings that the last loop had changed at its end, for the next one.
     tuned: Arc<Mutex<BTreeMap<String, ChangedSetting>>>,
 }
 
@@ -497,7 +496,8 @@ impl Running {
         Ok(py.detach(|| {
             let times = self.facts.times(&snapshot);
             let recording = Recording::new(snapshot, self.document.as_ref().clone(), &times);
-            let baseline = Baseline::new(recording, Ok(of_run), f64::from(cores()));
+            let as_is = recording.settled(of_run.clone(), 0.0, recording.snapshot.elapsed_s);
+            let baseline = Baseline::new(recording, as_is, f64::from(cores()));
             let threads = plan.threads.unwrap_or_else(cores).max(1);
             let machine = Machine { threads, cores: f64::from(cores()), foreign_cores: None };
             match predict_plan(&plan, Some(&baseline), machine, None) {
@@ -624,9 +624,7 @@ impl Running {
         if let Some(run) = run.take() {
             let Ended { snapshot, output, .. } = run.wait();
             *locked(&self.unwritten) = output.err();
-            if self.facts.plan.tune == Tune::Apply {
-                *locked(&self.tuned) = self.facts.settings.changed();
-            }
+            *locked(&self.tuned) = self.facts.settings.changed();
             self.last.get_or_init(|| snapshot);
             self.is_running.store(false, Ordering::Release);
         }

@@ -228,7 +228,7 @@ fn whole(snapshot: &RunSnapshot, layout: &Layout) -> Measured {
 
 /// Unit to whose multiples the bounds of a window of this length are rounded, in nanoseconds. Long windows are rounded to whole
 /// seconds or to whole rows of the middle level, because percentiles are known only for these.
-fn grid(length: u64) -> u64 {
+pub(crate) fn grid(length: u64) -> u64 {
     match length / SECOND {
         0..10 => Level::Finest.width(),
         10..60 => SECOND,

@@ -4,15 +4,18 @@ use std::collections::BTreeMap;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
+use penstock_types::figures::{FigureWindow, RunFigures};
 use penstock_types::policy::{Capacity, Concurrency};
-use penstock_types::run::RunId;
+use penstock_types::run::{RunId, RunSnapshot};
 use penstock_types::spec;
+use penstock_types::tune::last_change;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::admission::Budget;
 use crate::error::RunsError;
+use crate::figures::grid;
 use crate::runs::{Runs, apart, turn};
 use crate::wire::FiguresQuery;
 use penstock_pipeline::memory::settings_mib;
@@ -36,8 +39,8 @@ pub struct PredictRequest {
     /// Duration of the predicted run, in seconds, at most 3600, with the start-up of the pipeline; if missing, the prediction is
     /// for a pipeline that has warmed up.
     pub for_s: Option<f64>,
-    /// Start of the window on which the prediction is based, in seconds since the run's start, as in `/figures`. The prediction
-    /// is also compared with this window.
+    /// Start of the window on which the prediction is based, in seconds since the run's start, as in `/figures`; without a window, and if
+    /// settings changed while the run went on, the time of the last change. The prediction is also compared with this window.
     pub from_s: Option<f64>,
     /// End of the window on which the prediction is based, in seconds since the run's start.
     pub to_s: Option<f64>,
@@ -87,21 +90,29 @@ impl Runs {
         let not_started = || RunsError::Refused("the run has not started yet".to_owned());
         let snapshot = self.detail(id).await?.snapshot.ok_or_else(not_started)?;
         let PredictRequest { from_s, to_s, last_s, .. } = request;
-        let window = self.figures(id, FiguresQuery { from_s, to_s, last_s }).await?;
-        RunsError::refuse_unless(
-            window.queues.last().is_some_and(|sink| sink.figures.num_items > 0),
-            || "the consumer took nothing in this window; choose a longer one".to_owned(),
-        )?;
+        let window = self.settled_figures(id, FiguresQuery { from_s, to_s, last_s }, &snapshot).await?;
+        let FigureWindow { from_s, to_s, .. } = window.window;
+        RunsError::refuse_unless(delivered(&window) > 0, || {
+            "the consumer took nothing in this window; choose a longer one".to_owned()
+        })?;
         let snapshot = window.measured_in(snapshot);
-        let recorded = self.spec(id).await?.document;
         let mut times = BTreeMap::new();
         for stage in &snapshot.stages {
             times.insert(stage.id.clone(), self.times(id, &stage.id).await?);
         }
-        let mut document = recorded.clone();
+        let submitted = self.spec(id).await?.document;
+        let as_is = self.check(submitted.to_string().into()).await?.prepared.plan;
+        let recording = Recording::new(snapshot, submitted, &times);
+        // Settings that are not asked for stay as they were in the window.
+        let mut document = recording.document.clone();
+        for (setting, value) in recording.held(&as_is) {
+            let place = setting.pointer(&as_is);
+            RunsError::refuse_faults(
+                spec::set(&mut document, place.as_str(), value.into()).err().into_iter().collect(),
+            )?;
+        }
         let set = request.set.into_iter().map(|(place, value)| spec::set(&mut document, &place, value));
         RunsError::refuse_faults(set.filter_map(Result::err).collect())?;
-        let as_is = self.check(recorded.to_string().into()).await?;
         let checked = self.check(document.to_string().into()).await?;
         let own_cores = available_parallelism().map_or(1.0, |cores| cores.get() as f64);
         let machine = Machine {
@@ -123,18 +134,46 @@ impl Runs {
         apart(self, move || {
             // The permit is held until the work has ended, even if the future is dropped.
             let _turn = turn;
-            let recording = Recording::new(snapshot, recorded, &times);
+            let plan = &checked.prepared.plan;
             let recording = match &profile {
-                Some(profile) => recording.with_profile(profile),
+                Some(profile) => recording.with_profile(profile, plan, own_cores as u32),
                 None => recording,
             };
-            let baseline = Baseline::new(recording, Ok(&as_is.prepared.plan), own_cores);
+            let as_is = recording.settled(as_is, from_s, to_s);
+            let baseline = Baseline::new(recording, as_is, own_cores);
             let refused = |error| RunsError::Refused(format!("{error}"));
-            let plan = &checked.prepared.plan;
             let report = predict_plan(plan, Some(&baseline), machine, span).map_err(refused)?;
             let sweep = |budget| sweep(plan, Some(&baseline), machine, budget);
             Ok(Predicted { report, proposals: budget.map(sweep).transpose().map_err(refused)? })
         })
         .await
     }
+
+    /// Figures of the window that is asked for; if none is, and settings changed in the usual one, those since the last change.
+    async fn settled_figures(
+        &self,
+        id: &RunId,
+        query: FiguresQuery,
+        snapshot: &RunSnapshot,
+    ) -> Result<RunFigures, RunsError> {
+        let is_usual = query.from_s.or(query.to_s).or(query.last_s).is_none();
+        let usual = self.figures(id, query).await?;
+        let FigureWindow { from_s, to_s, .. } = usual.window;
+        let Some(changed_s) = last_change(&snapshot.changes, from_s, to_s).filter(|_| is_usual) else {
+            return Ok(usual);
+        };
+        let [since, end] = [changed_s, to_s].map(|seconds| (seconds * 1e9) as u64);
+        let since = since.next_multiple_of(grid(end.saturating_sub(since)));
+        if since >= end {
+            return Ok(usual);
+        }
+        let query = FiguresQuery { from_s: Some(since as f64 / 1e9), to_s: None, last_s: None };
+        let settled = self.figures(id, query).await?;
+        Ok(if delivered(&settled) > 0 { settled } else { usual })
+    }
+}
+
+/// Number of items that the consumer took in a window.
+fn delivered(figures: &RunFigures) -> u64 {
+    figures.queues.last().map_or(0, |sink| sink.figures.num_items)
 }

@@ -50,7 +50,7 @@ pub struct Plan {
     pub deterministic: bool,
     /// Number of worker threads; `None` for the number of the machine's cores.
     pub threads: Option<u32>,
-    /// Whether the run changes settings by itself.
+    /// Changes of settings that the run makes itself.
     pub tune: Tune,
     /// Length of a measuring window.
     pub interval: Duration,

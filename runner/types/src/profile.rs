@@ -119,13 +119,15 @@ impl Profile {
             let measured = plural(self.cores.into(), "core");
             doubts.push(format!("the profile was measured on {measured}, and the machine has {cores}"));
         }
-        let is_unknown = |id: &String| self.stages.iter().all(|stage| stage.id != *id);
+        // One measurement alone does not tell how ops slow each other down.
+        let is_known = |stage: &StageProfile| stage.points.len() > 1;
+        let is_unknown = |id: &String| !self.stages.iter().any(|stage| stage.id == *id && is_known(stage));
         let computing = plan.stages.iter().filter(|stage| stage.kind.rules().work().is_on_thread());
         let unknown: Vec<String> = computing.map(|stage| stage.id.to_string()).filter(is_unknown).collect();
         if !unknown.is_empty() {
             let unknown = listed(unknown.iter().map(String::as_str));
             doubts.push(format!(
-                "the profile has no figures of {unknown}, whose ops count as never slowed down"
+                "the profile has no figures of {unknown} with several ops at a time: these count as never slowed down"
             ));
         }
         doubts
@@ -140,7 +142,7 @@ impl StageProfile {
         near.map_or(1, |point| point.at_a_time)
     }
 
-    /// How much slower an op of the stage computes while more cores are in use.
+    /// Slowdown of an op of the stage while more cores are in use.
     pub fn contention(&self) -> Contention {
         Contention::new(self.points.iter().filter_map(|point| Some((point.cores?, point.slowdown))))
     }

@@ -134,7 +134,7 @@ pub struct RunSnapshot {
     /// At most the last hundred are kept.
     #[serde(default)]
     pub verdicts: Vec<VerdictSpan>,
-    /// Changes of settings while the run went on, oldest first. At most the last thousand are kept.
+    /// Changes of settings while the run went on, oldest first. A run has a thousand at most; after that, its settings stay.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<SettingChange>,
 }

@@ -69,7 +69,7 @@ pub struct Spec {
     /// Worker threads, shared by the stages that compute; the number of the machine's cores when missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threads: Option<Threads>,
-    /// Whether the run changes concurrency and queues by itself while it is measured.
+    /// Changes of concurrency and queues that the run makes itself while it is measured.
     #[serde(default, skip_serializing_if = "Tune::is_off")]
     pub tune: Tune,
     /// Length of a measuring window, in seconds.

@@ -106,6 +106,15 @@ impl SettingChange {
     }
 }
 
+/// Time of the last change between two times, in seconds since the start of the run: what was measured between these was measured with
+/// several values.
+pub fn last_change(changes: &[SettingChange], from_s: f64, to_s: f64) -> Option<f64> {
+    let changes = changes.iter().filter(|change| change.outcome != ChangeOutcome::Suggested);
+    let undone = |change: &SettingChange| change.until_s.filter(|_| change.outcome == ChangeOutcome::Undone);
+    let times = changes.flat_map(|change| [Some(change.at_s), undone(change)]).flatten();
+    times.filter(|at_s| from_s < *at_s && *at_s < to_s).reduce(f64::max)
+}
+
 /// The change in one line, e.g. `/stages/1/fetch/concurrency 1 -> 8: kept, 41.2 -> 160.8 items/s (predicted 163.0)`.
 impl fmt::Display for SettingChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

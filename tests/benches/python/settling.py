@@ -28,6 +28,7 @@ SIZE, BATCH, THREADS = 224, 16, 2
 #: Share of the last rate within which an earlier one counts as settled, and length in seconds of the windows that are compared.
 NEAR, WINDOW = 0.9, 5
 STORE = 400 << 20
+PASSES = 100
 
 #: Numbers of images in the batches of a loader.
 Images = Generator[int, None, None]
@@ -65,7 +66,8 @@ def tf_data(photos: Path) -> Images:
 
     paths = sorted(str(path) for path in photos.rglob("*.jpg"))
     data = tf.data.Dataset.from_tensor_slices(paths).shuffle(len(paths), seed=7).repeat()
-    data = data.map(decoded, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True).batch(BATCH).prefetch(tf.data.AUTOTUNE)
+    # Like the stages of the pipeline, whose results are in the order of completion.
+    data = data.map(decoded, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False).batch(BATCH).prefetch(tf.data.AUTOTUNE)
     options = tf.data.Options()
     options.threading.private_threadpool_size = THREADS
     for batch in data.with_options(options):
@@ -79,10 +81,10 @@ def ray_data(photos: Path) -> Images:
 
     ray.init(num_cpus=THREADS, object_store_memory=STORE, include_dashboard=False, log_to_driver=False)
     try:
-        while True:
-            data = ray.data.read_images(str(photos), size=(SIZE, SIZE), mode="RGB")
-            for batch in data.iter_batches(batch_size=BATCH, batch_format="numpy"):
-                yield len(batch["image"])
+        # More passes than a measurement takes, without a break between two.
+        data = ray.data.read_images([str(photos)] * PASSES, size=(SIZE, SIZE), mode="RGB")
+        for batch in data.iter_batches(batch_size=BATCH, batch_format="numpy"):
+            yield len(batch["image"])
     finally:
         ray.shutdown()
 
@@ -133,8 +135,9 @@ def main() -> None:
     rates = {name: statistics.median(turn.samples / turn.wall_s for turn in turns) for name, turns in found.items() if name not in missing}
     for name, rate in rates.items():
         settled = statistics.median(turn.check[0] for turn in found[name])
+        settled = "never" if settled >= args.seconds else f"{settled:.0f}"
         memory = f"{watched[name][0].check[1]:10.0f}" if watched.get(name) else f"{'unknown':>10}"
-        print(f"{name:20} {rate:10.0f} {settled:16.0f} {memory}")
+        print(f"{name:20} {rate:10.0f} {settled:>16} {memory}")
     for name, why in (missing | unwatched).items():
         print(f"{name:20} not measured: {why[:200]}")
     own = rates.get("Penstock, tuned", 0.0)

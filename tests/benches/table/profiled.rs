@@ -38,6 +38,7 @@ fn row(what: &'static str, must: f64, aim: f64, quantile: f64) -> Row {
         let place = ((sorted.len() as f64 * quantile).ceil() as usize).clamp(1, sorted.len()) - 1;
         sorted[place] * 100.0
     };
+    assert!(at(with) < at(without), "the profile makes predictions worse");
     Row {
         what,
         must: Bound::AtMost(must, " %"),

@@ -30,6 +30,24 @@ fn shown(window: &Value) -> (String, u64, String, u64) {
     (text(&stage["label"]), stage["concurrency"].as_u64().unwrap(), text(&queues[1]["label"]), capacity)
 }
 
+/// The settings of the run changed last before `at_s`.
+fn predictions_begin_with_the_settings_that_hold(served: &Served, id: &str, at_s: f64) {
+    served.until(id, |run| run["snapshot"]["elapsed_s"].as_f64() > Some(at_s + 2.5));
+    let predict = |asked: &Value| served.post(&format!("/runs/{id}/predict"), asked).is(200).json();
+    let predicted = predict(&json!({ "set": { "/stages/0/sleep/queue": 4 } }));
+    assert_eq!(
+        (&predicted["stages"][0]["concurrency"], &predicted["queues"][2]["capacity"]),
+        (&json!(8), &json!(10))
+    );
+    let error = predicted["model_error"].as_f64().unwrap();
+    // With one task instead of eight, it would be -0.88.
+    assert!(error.abs() < 0.5, "{predicted}");
+    let of_all = predict(&json!({ "from_s": 0 }));
+    let why = of_all["no_gain"].as_str().unwrap();
+    assert!(why.contains("its settings changed while it was measured"), "{why}");
+    assert_eq!(of_all["model_error"], Value::Null);
+}
+
 #[test]
 fn settings_of_a_run_change_while_it_goes_on_and_a_resumed_run_keeps_them() {
     let served = Serving::default().start();
@@ -70,7 +88,13 @@ fn settings_of_a_run_change_while_it_goes_on_and_a_resumed_run_keeps_them() {
     assert_eq!(said.finish().exits(0).stdout, "/sink/queue 9 -> 10\n");
     let same = patch(&served, &id, &json!({ "/sink/queue": 10 })).is(200).json();
     assert_eq!(same["changes"].as_array().unwrap().len(), 3, "a value that holds already is no change");
-    assert_eq!(now(&served.get(&format!("/runs/{id}")).is(200).json()), (8, 10));
+    let run = served.get(&format!("/runs/{id}")).is(200).json();
+    assert_eq!(now(&run), (8, 10));
+    predictions_begin_with_the_settings_that_hold(
+        &served,
+        &id,
+        run["snapshot"]["elapsed_s"].as_f64().unwrap(),
+    );
 
     served.post(&format!("/runs/{id}/stop"), &json!({})).is(200);
     assert!(patch(&served, &id, &json!({ "/sink/queue": 3 })).is(409).text().contains("has ended"));
@@ -91,6 +115,13 @@ fn settings_of_a_run_change_while_it_goes_on_and_a_resumed_run_keeps_them() {
     let resumed = resumed["id"].as_str().unwrap();
     let run = served.until(resumed, |run| run["snapshot"]["ledger"]["total"]["delivered"].as_u64() > Some(0));
     assert_eq!(now(&run), (8, 10));
+    let changes = served.get(&format!("/runs/{resumed}/settings")).is(200).json()["changes"].clone();
+    let earlier = |change: &Value| (change["from"].clone(), change["to"].clone(), change["evidence"].clone());
+    let earlier: Vec<_> = changes.as_array().unwrap().iter().map(earlier).collect();
+    let reason = json!("the run before this one");
+    assert_eq!(earlier, [(json!(1), json!(8), reason.clone()), (json!(3), json!(10), reason)]);
+    let predicted = served.post(&format!("/runs/{resumed}/predict"), &json!({})).is(200).json();
+    assert_eq!(predicted["stages"][0]["concurrency"], 8);
     served.until(resumed, |run| run["snapshot"]["elapsed_s"].as_f64() > Some(0.5));
     let windows = served.get(&format!("/runs/{resumed}/windows?every_s=0.25")).is(200).json();
     assert_eq!(

@@ -27,10 +27,10 @@ struct Printed<'a> {
 pub(crate) fn predict(runtime: &Runtime, args: &PredictArgs) -> Result<()> {
     let (document, Prepared { plan, .. }) = Document::prepared(&args.pipeline, runtime, Outlets::ALL)?;
     let cores = cores();
-    let profile = args.profile.as_deref().map(|path| read_profile(path, &plan)).transpose()?;
+    let profile = args.profile.as_deref().map(read_profile).transpose()?;
     let recording = args.from.as_deref().map(recording).transpose()?;
     let recording = recording.map(|recording| match &profile {
-        Some(profile) => recording.with_profile(profile),
+        Some(profile) => recording.with_profile(profile, &plan, cores),
         None => recording,
     });
     let baseline = recording.map(|recording| baseline(recording, args, runtime, cores));
@@ -56,8 +56,9 @@ pub(crate) fn predict(runtime: &Runtime, args: &PredictArgs) -> Result<()> {
 fn baseline(recording: Recording, args: &PredictArgs, runtime: &Runtime, cores: u32) -> Baseline {
     let (origin, document) = ("the document of the recorded run".to_owned(), recording.document.clone());
     let prepared = Document::prepare(origin, document, &args.pipeline, runtime, Outlets::ALL);
-    let plan = prepared.as_ref().map(|(_, prepared)| &prepared.plan);
+    let plan = prepared.map(|(_, prepared)| prepared.plan);
     let plan = plan.map_err(|error| PredictError::NoPlan(format!("{error:#}")));
+    let plan = plan.and_then(|plan| recording.settled(plan, 0.0, recording.snapshot.elapsed_s));
     Baseline::new(recording, plan, f64::from(cores))
 }
 

@@ -5,7 +5,6 @@ use anyhow::{Context, Result};
 use penstock_pipeline::profile::{ProfileError, ProfileSettings, ProfileStep, profile as measure};
 use penstock_pipeline::{Outlets, Prepared, Run, Runner, cores};
 use penstock_types::amount::plural;
-use penstock_types::plan::Plan;
 use penstock_types::profile::{Profile, ProfileInputs, StageProfile};
 use tokio::runtime::Runtime;
 
@@ -74,14 +73,12 @@ fn prepared(pipeline: &PipelineArgs, runtime: &Runtime, most: u32) -> Result<Pre
     Ok(prepared)
 }
 
-/// Reads a profile for a run of `plan`, and warns if it seems to be of another pipeline or machine.
-pub(crate) fn read_profile(path: &Path, plan: &Plan) -> Result<Profile> {
+/// Reads a profile.
+pub(crate) fn read_profile(path: &Path) -> Result<Profile> {
     let text = fs::read(path).map_err(|error| bad(format!("cannot read `{}`: {error}", path.display())))?;
-    let profile: Profile = serde_json::from_slice(&text).map_err(|error| {
+    serde_json::from_slice(&text).map_err(|error| {
         bad(format!("`{}` is no profile, as `penstock profile -o` writes it: {error}", path.display()))
-    })?;
-    profile.doubts(plan, cores()).iter().for_each(|doubt| warn(&format!("warning: {doubt}")));
-    Ok(profile)
+    })
 }
 
 fn in_words(profile: &Profile) -> String {

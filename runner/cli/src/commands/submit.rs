@@ -100,14 +100,14 @@ pub(crate) fn set(args: &SetArgs) -> Result<()> {
     let client = Client::new(&args.server)?;
     let before: RunSettings = client.ask(Method::GET, &address, None, &[])?;
     let made: RunSettings = client.ask(Method::PATCH, &address, content, &[])?;
-    let in_words = |_: &RunSettings| {
+    let in_words = |made: &RunSettings| {
+        // Changes are only added. A trial of the tuner ends before, which gives a setting its earlier value.
+        let added = made.changes.get(before.changes.len()..).unwrap_or_default();
         let lines = set.iter().map(|(pointer, value)| {
-            let before = before.settings.iter().find(|setting| setting.pointer.as_str() == pointer);
-            match before.map(|setting| setting.value) {
-                Some(from) if from == *value => format!("{pointer} is {value} already"),
-                Some(from) => format!("{pointer} {from} -> {value}"),
-                // The run started after the first request.
-                None => format!("{pointer} is {value}"),
+            let change = added.iter().rev().find(|change| change.pointer.as_str() == pointer);
+            match change.filter(|change| change.to == *value) {
+                Some(change) => format!("{pointer} {} -> {value}", change.from),
+                None => format!("{pointer} is {value} already"),
             }
         });
         lines.collect::<Vec<_>>().join("\n")

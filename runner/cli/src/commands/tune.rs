@@ -3,20 +3,21 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use penstock_pipeline::tune::{TuneReport, tuned};
-use penstock_pipeline::{Ended, Outlets, RunEnds};
+use penstock_pipeline::{Ended, Outlets, RunEnds, cores};
 use penstock_types::plan::LiveSetting;
 use penstock_types::run::RunState;
 use penstock_types::spec::{self, Consumer};
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
+use crate::FAILED;
 use crate::args::TuneArgs;
 use crate::commands::profile::read_profile;
 use crate::input::{Document, bad, faults};
 use crate::interrupt::Interrupts;
 use crate::progress::watch;
 use crate::report::{changes, exit_code};
-use crate::text::{paragraphs, rate, say, say_as};
+use crate::text::{paragraphs, rate, say, say_as, warn};
 
 pub(crate) fn tune(runtime: &Runtime, args: &TuneArgs) -> Result<u8> {
     let (origin, written) = Document::document(&args.pipeline.document)?;
@@ -39,8 +40,12 @@ pub(crate) fn tune(runtime: &Runtime, args: &TuneArgs) -> Result<u8> {
         places.iter().try_for_each(|place| set(&mut document, place, 1.into()))?;
         prepared = prepare(document)?.1;
     }
+    // A tuner needs time, not new data.
+    prepared.plan.source.traversal.epochs = None;
     let interrupts = Interrupts::listen(runtime)?;
-    let profile = args.profile.as_deref().map(|path| read_profile(path, &prepared.plan)).transpose()?;
+    let profile = args.profile.as_deref().map(read_profile).transpose()?;
+    let doubts = profile.as_ref().map_or_else(Vec::new, |profile| profile.doubts(&prepared.plan, cores()));
+    doubts.iter().for_each(|doubt| warn(&format!("warning: {doubt}")));
     let ends = RunEnds { profile, ..RunEnds::default() };
     let run = runtime.block_on(prepared.start(None, ends)).map_err(|error| match error.is_refusal() {
         true => bad(error.to_string()),
@@ -53,11 +58,19 @@ pub(crate) fn tune(runtime: &Runtime, args: &TuneArgs) -> Result<u8> {
     if snapshot.state == RunState::Failed {
         return Ok(code);
     }
+    let report = tuned(&facts, &snapshot);
+    if !report.is_judged {
+        warn(&format!(
+            "error: {:.1} s were too short to tune the pipeline, and nothing was written: its settings are judged by two measurements of \
+             2 s to 10 s each; take a longer `--for`",
+            snapshot.elapsed_s
+        ));
+        return Ok(code.max(FAILED));
+    }
     let mut document = written;
     for (pointer, value) in facts.settings.values() {
         set(&mut document, &pointer, value.into())?;
     }
-    let report = tuned(&facts, &snapshot);
     match &args.output {
         Some(path) if path == Path::new("-") => say(&serde_json::to_string_pretty(&document)?)?,
         Some(path) => write(path, &document)?,

@@ -54,10 +54,11 @@ pub(super) enum NoGain {
 impl Baseline {
     /// Models a recorded run by the plan of its own document, on a machine with `cores` cores. If that document has no plan here,
     /// `plan` is the reason, and predictions have no gain.
-    pub fn new(mut recording: Recording, plan: Result<&Plan, PredictError>, cores: f64) -> Self {
+    pub fn new(mut recording: Recording, plan: Result<Plan, PredictError>, cores: f64) -> Self {
         let machine = Machine { threads: recording.snapshot.threads, cores, foreign_cores: None };
         let others = recording.others_cores();
-        let model = |plan: &Plan| -> Result<(f64, f64), PredictError> {
+        let model = |plan: Plan| -> Result<(f64, f64), PredictError> {
+            let plan = &plan;
             calibrate(plan, &mut recording, machine, others)?;
             let foreign = foreign_cores(plan, &recording, machine, others)?;
             calibrate(plan, &mut recording, machine, foreign)?;

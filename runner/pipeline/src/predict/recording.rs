@@ -9,15 +9,17 @@ use penstock_engine::predict::OpPlace;
 use penstock_engine::route::{Choice, PathShares};
 use penstock_types::ledger::{Ledger, StageBook};
 use penstock_types::machine::MachineFigures;
-use penstock_types::plan::{Plan, RoutePlan, StageId, StagePlan};
+use penstock_types::plan::{LiveSetting, Plan, RoutePlan, StageId, StagePlan};
 use penstock_types::policy::StageKindName;
 use penstock_types::profile::{Contention, Profile, StageProfile};
 use penstock_types::run::{QueueRecord, RunSnapshot, StageRecord};
 use penstock_types::series::TaskTimes;
 use penstock_types::stats::{BookRow, Histogram, QueueSums, TaskSums};
+use penstock_types::tune::last_change;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::PredictError;
 use crate::output::{SNAPSHOT, SPEC, TIMES};
 
 /// Quantile of exponential times at which their delay is measured.
@@ -30,9 +32,11 @@ pub struct Recording {
     times: BTreeMap<String, Histogram>,
     /// Contention of stages that were profiled, by id.
     contended: BTreeMap<String, Contended>,
+    /// Reasons why the profile says less about the predicted run than its measurements do, in words.
+    pub(super) doubts: Vec<String>,
 }
 
-/// How much slower a stage computes while other cores are in use.
+/// Slowdown of a stage while other cores are in use.
 #[derive(Clone, Debug)]
 pub(super) struct Contended {
     pub(super) by_cores: Contention,
@@ -108,7 +112,35 @@ impl Recording {
     /// Creates a recording from the run's last snapshot, its document, and the times of ops by stage id.
     pub fn new(snapshot: RunSnapshot, document: Value, times: &BTreeMap<String, TaskTimes>) -> Self {
         let times = times.iter().map(|(stage, times)| (stage.clone(), Histogram::from(times)));
-        Self { snapshot, document, times: times.collect(), contended: BTreeMap::new() }
+        Self { snapshot, document, times: times.collect(), contended: BTreeMap::new(), doubts: Vec::new() }
+    }
+
+    /// The plan of the recording's document with the settings that held; the reason why no settings did if they changed between these
+    /// times, in seconds since the start of the run.
+    pub fn settled(&self, mut plan: Plan, from_s: f64, to_s: f64) -> Result<Plan, PredictError> {
+        if let Some(at_s) = last_change(&self.snapshot.changes, from_s, to_s) {
+            return Err(PredictError::Changed(at_s));
+        }
+        let held: Vec<_> = self.held(&plan).collect();
+        held.into_iter().for_each(|(setting, value)| _ = setting.set(&mut plan, value));
+        Ok(plan)
+    }
+
+    /// Settings that held at the end of the recording and differ from those of `plan`, which is that of its document: a run begins with
+    /// those of an earlier one if it continues it, and changes them while it goes on.
+    pub fn held<'a>(&'a self, plan: &'a Plan) -> impl Iterator<Item = (LiveSetting, u32)> + 'a {
+        let RunSnapshot { stages, queues, changes, .. } = &self.snapshot;
+        LiveSetting::all(plan).filter_map(move |setting| {
+            let held = match setting {
+                LiveSetting::Concurrency(place) => stages.get(place)?.concurrency,
+                LiveSetting::Queue(node) => u32::try_from(queues.get(node)?.figures.capacity).ok()?,
+                LiveSetting::Threads => {
+                    let threads = changes.iter().filter(|change| change.pointer == setting.pointer(plan));
+                    threads.filter_map(|change| change.value_at(f64::INFINITY)).next_back()?
+                }
+            };
+            (setting.value(plan) != Some(held)).then_some((setting, held))
+        })
     }
 
     /// Creates a recording of an interval of a run of `plan`, whose document is `document`.
@@ -147,12 +179,14 @@ impl Recording {
             ledger: Ledger { stages: books.collect(), ..Ledger::default() },
             ..RunSnapshot::default()
         };
-        Self { snapshot, document: document.clone(), times, contended: BTreeMap::new() }
+        Self { snapshot, document: document.clone(), times, contended: BTreeMap::new(), doubts: Vec::new() }
     }
 
-    /// Adds what a profile of the pipeline has measured. Times are those of the recording, as before.
+    /// Adds what a profile of the pipeline has measured, for predictions of `plan` on a machine with `cores`. Times are those of the
+    /// recording, as before.
     #[must_use]
-    pub fn with_profile(mut self, profile: &Profile) -> Self {
+    pub fn with_profile(mut self, profile: &Profile, plan: &Plan, cores: u32) -> Self {
+        self.doubts = profile.doubts(plan, cores);
         let contended = |stage: &StageProfile| Contended { by_cores: stage.contention(), recorded: 1.0 };
         let computing = profile.stages.iter().filter(|stage| stage.computes);
         self.contended = computing.map(|stage| (stage.id.clone(), contended(stage))).collect();

@@ -74,6 +74,18 @@ fn each_stage_with_an_op_is_measured_alone_on_its_own_inputs() {
     assert_eq!((steps[0].as_str(), steps[1].as_str()), ("Recording", first));
 }
 
+/// An op of 140 ms ends once in 200 ms, but does not take 200 ms.
+#[test]
+fn a_measurement_lasts_until_an_op_ends() {
+    let runtime = Runtime::new().unwrap();
+    let prepared = prepared(&runtime, json!([{ "sleep": { "mean_ms": 140, "on": "thread" } }]));
+    let span = Duration::from_millis(200 * ROUNDS as u64);
+    let settings = ProfileSettings { at_a_time: vec![1], record: span, span, ..settings(&[]) };
+    let profile = profile(&prepared, runtime.handle(), &settings, &mut |_, _| ()).unwrap();
+    let point = profile.stages[0].points[0];
+    assert!(point.op_s < 0.18 && point.samples_per_s > 1.0 / 0.18, "{point:?}");
+}
+
 #[test]
 fn only_the_wanted_stages_are_measured() {
     let stages =
@@ -90,7 +102,7 @@ fn ops_at_a_time_go_up_to_the_cores() {
     assert_eq!(numbers(&[], 1), [1]);
     assert_eq!(numbers(&[], 2), [1, 2]);
     assert_eq!(numbers(&[], 6), [1, 2, 4, 6]);
-    assert_eq!(numbers(&[8, 2, 8], 2), [2, 8]);
+    assert_eq!(numbers(&[8, 2, 8], 2), [1, 2, 8]);
 }
 
 /// Keeps the keys of its inputs.

@@ -23,7 +23,7 @@ use penstock_types::tune::{SettingChange, SettingNow, Tune};
 use penstock_types::verdict::{Diagnosis, PipelineShape};
 use serde_json::{Value, json};
 
-use super::tuner::{MEMORY_SHORT, Measurement};
+use super::tuner::{MAX_CHANGES, MEMORY_SHORT, Measurement};
 use super::{Step, TuneLimits, Tuner, resizes};
 use crate::machine::{MachineReading, waited_for_memory};
 use crate::prepare::Prepared;
@@ -63,6 +63,11 @@ pub enum SetFault {
          come in any order: begin with `\"order\": \"input\"`"
     )]
     Order { pointer: String },
+    #[error(
+        "the run would have more than {MAX_CHANGES} changes of settings, each of which is recorded: submit it \
+         again with the settings that it is to have"
+    )]
+    TooMany,
     #[error(transparent)]
     Engine(#[from] ResizeFault),
 }
@@ -87,13 +92,18 @@ impl LiveSettings {
         let (start, earlier) = (Arc::new(prepared.plan.clone()), Arc::new(prepared.changed.clone()));
         let mut plan = prepared.plan.clone();
         LiveSetting::Threads.set(&mut plan, threads);
-        let tuner = Tuner::new(plan.tune, plan, shape);
+        let tuner = Tuner::new(plan.tune, plan, shape).with_earlier(&earlier);
         Self { tuner: Arc::new(Mutex::new(tuner)), verdicts, threads, start, earlier, profile }
     }
 
     /// Slowdown of the stages by each other, if it was measured.
     pub(super) fn profile(&self) -> Option<&Profile> {
         self.profile.as_deref()
+    }
+
+    /// True once the run was measured for long enough to judge its settings.
+    pub(super) fn has_judged(&self) -> bool {
+        locked(&self.tuner).has_judged()
     }
 
     /// Changes so far, oldest first.
@@ -150,7 +160,8 @@ impl LiveSettings {
         let settings = LiveSetting::all(start).filter_map(|setting| {
             let (pointer, to) = (setting.pointer(start).to_string(), setting.value(&now)?);
             let earlier = self.earlier.get(&pointer).map(|earlier| earlier.from);
-            let from = earlier.or_else(|| setting.value(start))?;
+            // A document that does not state the number of threads leaves it to the machine.
+            let from = earlier.or_else(|| setting.value(start)).unwrap_or(self.threads);
             (from != to).then_some((pointer, ChangedSetting { from, to }))
         });
         settings.collect()
@@ -180,6 +191,9 @@ impl LiveSettings {
         };
         if changes.iter().all(holds) {
             return Ok(());
+        }
+        if tuner.changes().len() + changes.len() > MAX_CHANGES {
+            return Err(SetFault::TooMany.into());
         }
         admit(&plan)?;
         let at = clock.now().nanos();

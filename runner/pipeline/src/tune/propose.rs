@@ -21,7 +21,7 @@ const DEEPER: [u32; 3] = [2, 4, 8];
 /// Maximum number of predictions with which changes are reduced; those that are left over stay as they are.
 const TRIMS: u32 = 300;
 /// Maximum number of changes that are tried one after another, those of the stages in use most first.
-const MOST_CHANGES: usize = 16;
+pub(super) const MOST_CHANGES: usize = 16;
 
 /// Predicts the rate of a plan; `None` if it cannot be predicted.
 pub(crate) type Rate<'a> = dyn FnMut(&Plan) -> Option<f64> + 'a;

@@ -33,6 +33,8 @@ pub struct TuneReport {
     pub rate: Option<f64>,
     /// Highest predicted rate of concurrency and queues on these threads; `null` if too little was measured.
     pub predicted_best: Option<f64>,
+    /// True if the run was measured for long enough to change settings, or to leave them as they are.
+    pub is_judged: bool,
     /// Changes of settings, oldest first.
     pub changes: Vec<SettingChange>,
     /// Limit of the run at the end, in one sentence.
@@ -67,6 +69,7 @@ pub fn tuned(facts: &RunFacts, snapshot: &RunSnapshot) -> TuneReport {
         rate_before: changes.iter().find_map(|change| change.before).or(rate),
         rate,
         predicted_best,
+        is_judged: settings.has_judged(),
         changes,
         limit,
         what_would_help: what_would_help.unwrap_or_default(),

@@ -6,10 +6,11 @@ use penstock_engine::ports::Sums;
 use penstock_types::kinds::Work;
 use penstock_types::machine::MachineFigures;
 use penstock_types::plan::{LiveSetting, Plan};
+use penstock_types::resume::ChangedSetting;
 use penstock_types::tune::{ChangeOutcome, SettingChange, Tune};
 use penstock_types::verdict::{Measured, PipelineShape, Verdict, VerdictKind};
 
-use super::propose::Proposed;
+use super::propose::{MOST_CHANGES, Proposed};
 use crate::predict::IntervalSums;
 
 /// Minimum length of a window, in nanoseconds.
@@ -36,8 +37,10 @@ pub(super) const MEMORY_SHORT: f64 = 0.05;
 const BUSY: f64 = 0.9;
 /// Share of the cores that others have from which they count as a neighbour that needs them.
 const OTHERS: f64 = 0.1;
-/// Maximum number of changes that are recorded; older ones are dropped.
-const MAX_CHANGES: usize = 1_000;
+/// Reason of the changes with which a resumed run begins.
+const EARLIER: &str = "the run before this one";
+/// Maximum number of changes of a run. Each is recorded, because figures of earlier times are read with the settings of those times.
+pub(super) const MAX_CHANGES: usize = 1_000;
 
 /// Next step after a window.
 pub(crate) enum Step {
@@ -103,6 +106,8 @@ pub(crate) struct Tuner {
     changes: Vec<SettingChange>,
     /// Number of changes by users.
     set: u64,
+    /// True once two windows in a row had the same settings and the same limit.
+    has_judged: bool,
 }
 
 type Limit = (VerdictKind, Option<String>);
@@ -164,7 +169,35 @@ impl Tuner {
             rests: BTreeMap::new(),
             changes: Vec::new(),
             set: 0,
+            has_judged: false,
         }
+    }
+
+    /// Records the settings that an earlier run has changed, and with which this one begins.
+    pub(crate) fn with_earlier(mut self, earlier: &BTreeMap<String, ChangedSetting>) -> Self {
+        let settings = LiveSetting::all(&self.plan).filter_map(|setting| {
+            let pointer = setting.pointer(&self.plan);
+            earlier.get(pointer.as_str()).map(|changed| (pointer, *changed))
+        });
+        let changes = settings.map(|(pointer, ChangedSetting { from, to })| SettingChange {
+            at_s: 0.0,
+            until_s: Some(0.0),
+            pointer,
+            from,
+            to,
+            evidence: EARLIER.to_owned(),
+            before: None,
+            predicted: None,
+            measured: None,
+            outcome: ChangeOutcome::Set,
+        });
+        self.changes = changes.collect();
+        self
+    }
+
+    /// True once the run was measured for long enough to change a setting, or to leave all as they are.
+    pub(crate) fn has_judged(&self) -> bool {
+        self.has_judged
     }
 
     pub(crate) fn mode(&self) -> Tune {
@@ -204,7 +237,7 @@ impl Tuner {
     pub(crate) fn on_set(&mut self, setting: LiveSetting, value: u32, by: &str, at: u64) {
         self.set += 1;
         let before = self.rate_before();
-        self.add_change(SettingChange {
+        self.changes.push(SettingChange {
             at_s: seconds(at),
             until_s: None,
             pointer: setting.pointer(&self.plan),
@@ -308,7 +341,10 @@ impl Tuner {
         if self.recent.len() > HISTORY {
             self.recent.pop_front();
         }
-        let is_sure = is_same && self.recent.len() >= 2 && !memory_is_short && may_help(verdict.kind);
+        self.has_judged |= is_same && self.recent.len() >= 2;
+        let has_room = self.changes.len() + MOST_CHANGES <= MAX_CHANGES;
+        let is_sure =
+            is_same && self.recent.len() >= 2 && !memory_is_short && has_room && may_help(verdict.kind);
         let others_need_cores = machine.as_ref().is_some_and(others_need_cores);
         if !is_sure || self.is_idle(&limit, rates.0, others_need_cores) {
             return nothing;
@@ -437,7 +473,7 @@ impl Tuner {
         outcome: ChangeOutcome,
         at: u64,
     ) {
-        self.add_change(SettingChange {
+        self.changes.push(SettingChange {
             at_s: seconds(at),
             until_s: None,
             pointer: setting.pointer(&self.plan),
@@ -449,13 +485,6 @@ impl Tuner {
             measured: None,
             outcome,
         });
-    }
-
-    fn add_change(&mut self, change: SettingChange) {
-        if self.changes.len() == MAX_CHANGES {
-            self.changes.remove(0);
-        }
-        self.changes.push(change);
     }
 
     fn start_window(&mut self, at: u64) {

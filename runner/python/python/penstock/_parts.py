@@ -619,7 +619,7 @@ class Document(Written):
         deterministic: Keeps the order of the input in all stages, as `"order": "input"` in each does, so that a second run makes the same
             batches in the same order. No stage may have `"order": "completion"` then.
         threads: Worker threads, shared by the stages that compute; the number of the machine's cores when missing.
-        tune: Whether the run changes concurrency and queues by itself while it is measured.
+        tune: Changes of concurrency and queues that the run makes itself while it is measured.
           `off`: Settings stay as they are.
           `suggest`: Settings that would raise the rate are recorded, and stay as they are.
           `apply`: Concurrency and queues change while the run is measured: a change is kept only if the rate rises. Stages with `"order":

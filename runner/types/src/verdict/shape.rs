@@ -156,11 +156,16 @@ impl PipelineShape {
         } else if *pointer == Pointer::ROOT.key("sink").key("queue") {
             self.sink_queue = value as usize;
         }
-        for stage in &mut self.stages {
+        for place in 0..self.stages.len() {
+            let stage = &mut self.stages[place];
             if *pointer == stage.place.key("concurrency") {
                 stage.concurrency = value;
             } else if *pointer == stage.place.key("queue") {
                 stage.queue = value as usize;
+                // The gates of a route have the queue of its join. The source is node 0.
+                let gates = self.routes.iter().filter(|route| route.join == place + 1);
+                let gates = gates.flat_map(|route| &route.gates).map(|gate| gate - 1);
+                gates.for_each(|gate| self.stages[gate].queue = value as usize);
             }
         }
     }

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::fault::Pointer;
 use crate::kinds::Work;
-use crate::plan::{Known, Plan};
+use crate::plan::{Fields, Known, Plan};
 use crate::spec::read_value;
 use crate::stats::{QueueFigures, TaskFigures};
-use crate::tune::SettingChange;
+use crate::tune::{SettingChange, last_change};
 
 /// Measurements of a stage and of the queue behind it: mean task time in ms; then items taken per second, mean put and get in ms,
 /// readiness.
@@ -20,9 +20,8 @@ type Stage = (f64, [f64; 4]);
 
 pub(super) fn shape(document: Value) -> PipelineShape {
     let spec = read_value(document).unwrap();
-    let plan =
-        Plan::check(&spec, Known { modules: &BTreeMap::new(), names: &[], fields: None, stores: None })
-            .unwrap();
+    let known = Known { modules: &BTreeMap::new(), names: &[], fields: Some(Fields::UNKNOWN), stores: None };
+    let plan = Plan::check(&spec, known).unwrap();
     PipelineShape::of(&plan, 12, None)
 }
 
@@ -767,4 +766,28 @@ fn a_shape_has_the_settings_that_held_at_a_time() {
     assert_eq!(at(9.0), (2, queue, sink, 12));
     assert_eq!(at(12.0), (8, 9, 7, 12));
     assert_eq!(at(20.0), (2, 9, 7, 12));
+    assert_eq!(
+        [(0.0, 30.0), (10.5, 14.0), (11.0, 15.0)].map(|(from, to)| last_change(&changes, from, to)),
+        [Some(15.0), Some(11.0), None]
+    );
+}
+
+#[test]
+fn the_queue_of_a_route_is_that_of_its_gates() {
+    let sleep = json!({ "sleep": { "mean_ms": 1 } });
+    let route = json!({ "by": { "field": "kind" }, "paths": { "a": [sleep] }, "else": [], "queue": 5 });
+    let shape = shape(json!({ "source": { "range": { "count": 9 } }, "stages": [{ "route": route }] }));
+    let change: SettingChange = serde_json::from_value(json!({
+        "at_s": 1.0, "until_s": null, "pointer": "/stages/0/route/queue", "from": 5, "to": 8, "evidence": "", "before": null,
+        "predicted": null, "measured": null, "outcome": "set",
+    }))
+    .unwrap();
+    let queues = |at_s| {
+        shape
+            .at(std::slice::from_ref(&change), at_s)
+            .capacities()
+            .filter(|capacity| [5, 8].contains(capacity))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!([queues(0.0), queues(2.0)], [[5, 5, 5], [8, 8, 8]]);
 }

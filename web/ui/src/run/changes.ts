@@ -35,11 +35,15 @@ const holds = ({ outcome }: SettingChange): boolean => outcome === 'set' || outc
 
 /** Number of changes that hold, and the rate before the first and after the last of those that were measured; `null` if none were. */
 export function broughtBy(changes: readonly SettingChange[]): { count: number; before: number; measured: number } | null {
-  const held = changes.filter(holds)
+  // Settings with which a resumed run begins have brought nothing in this run.
+  const held = changes.filter((change) => holds(change) && (change.before ?? change.measured) !== null)
   const before = held.find((change) => change.before !== null)?.before ?? null
   const measured = held.findLast((change) => change.measured !== null)?.measured ?? null
   return before === null || measured === null ? null : { count: held.length, before, measured }
 }
+
+/** Last values of the settings that were changed, by their places in the document. */
+export const heldBy = (changes: readonly SettingChange[]): Record<string, number> => Object.fromEntries(changes.filter(holds).map(({ pointer, to }) => [pointer, to]))
 
 /** Flags with which another run begins with the settings that hold, or that would help. */
 export function flagsOf(changes: readonly SettingChange[]): string {

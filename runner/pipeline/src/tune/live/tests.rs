@@ -14,7 +14,7 @@ use super::*;
 use crate::modules::Modules;
 use crate::prepare::Outlets;
 use crate::run::Run;
-use crate::runner::{RunEnds, Runner};
+use crate::runner::{RunEnds, Runner, cores};
 use crate::stores::Stores;
 
 const LONG: Duration = Duration::from_secs(60);
@@ -131,6 +131,36 @@ fn a_refused_change_changes_nothing() {
     assert_eq!((settings.all(), settings.changes().len()), (before, 0));
     run.handle.stop(StopReason::Asked);
     run.wait();
+}
+
+#[test]
+fn each_change_is_recorded_until_no_more_are_made() {
+    let (runtime, folder) = (Runtime::new().unwrap(), tempfile::tempdir().unwrap());
+    let run = started(&runtime, folder.path());
+    let set = |value| run.set(&BTreeMap::from([("/stages/0/sleep/concurrency".to_owned(), value)]), "a test");
+    (0..CHANGES).for_each(|number| set(5 + number % 2).unwrap());
+    assert_eq!(set(7), Err(SetFault::TooMany));
+    assert_eq!(run.facts().settings.changes().len() as u32, CHANGES);
+    run.handle.stop(StopReason::Asked);
+    run.wait();
+}
+
+#[test]
+fn a_number_of_threads_that_the_document_leaves_open_is_kept_for_the_next_run() {
+    let runtime = Runtime::new().unwrap();
+    let modules = Modules::new(Sandbox::new(SandboxSettings::default()).unwrap());
+    let runner = Runner::new(runtime.handle().clone(), Stores::default(), modules);
+    let document = json!({ "source": { "range": { "count": 9, "epochs": null } }, "stages": [{ "sleep": { "mean_ms": 1 } }] });
+    let prepared = || runner.prepare(&Spec::from_value(document.clone()).unwrap(), Outlets::ALL).unwrap();
+    let ends = RunEnds { is_taken: true, max_held: 4, ..RunEnds::default() };
+    let run = runtime.block_on(prepared().start(None, ends)).unwrap();
+    run.set(&BTreeMap::from([("/threads".to_owned(), 1)]), "a test").unwrap();
+    let changed = run.facts().settings.changed();
+    run.handle.stop(StopReason::Asked);
+    run.wait();
+    let mut next = prepared();
+    next.take_over(changed);
+    assert_eq!(next.plan.threads, (cores() > 1).then_some(1));
 }
 
 #[test]
