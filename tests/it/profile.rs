@@ -103,3 +103,18 @@ fn tuning_does_not_write_batches() {
     assert!(told.contains("would write the batches of a run that only measures"), "{told}");
     assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0);
 }
+
+#[test]
+fn a_time_too_short_to_judge_settings_gives_no_document() {
+    let folder = Folder::new();
+    let document = folder.document(&json!({
+        "source": { "range": { "count": 10 } },
+        "stages": [{ "sleep": { "mean_ms": 1 } }],
+        "consumer": { "discard": {} },
+    }));
+    let tuned = folder.join("tuned.json");
+    let call = Call::new(&["tune", "--for", "300ms", "--output"]).argument(&tuned).argument(&document);
+    let told = call.finish().exits(1).stderr;
+    assert!(told.contains("too short to tune the pipeline, and nothing was written"), "{told}");
+    assert!(!tuned.exists());
+}
