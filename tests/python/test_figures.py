@@ -140,6 +140,14 @@ class Figures(unittest.TestCase):
         with pipeline:
             next(iter(pipeline))
             self.assertGreater(pipeline.stats()["stages"][0]["concurrency"], 1)
+            state = pipeline.state_dict()
+        untuned = planes(1_000_000, step_ms=10, settings={"/stages/0/sleep/concurrency": 1})
+        untuned.load_state_dict(state)
+        for _ in range(2):
+            with untuned:
+                next(iter(untuned))
+                self.assertGreater(untuned.stats()["stages"][0]["concurrency"], 1)
+                self.assertEqual(untuned.stats()["changes"][0]["evidence"], "the run before this one")
 
     def test_a_tuned_loop_delivers_the_bytes_and_the_order_of_an_untuned_one(self) -> None:
         document = photo_document(epochs=None)

@@ -86,7 +86,7 @@ pub(crate) enum Command {
         after_help = "Examples:\n  penstock tune photos.json --store photos=./photos -o tuned.json\n  \
         penstock tune photos.json --store photos=./photos --for 2m --threads 8 -o -\n\n\
         Stores and modules are given as for `penstock run`.\n\
-        Exit codes: 0 tuned, also if no change helps, 1 the run failed or was too short, 2 bad input, 130 stopped by Ctrl-C."
+        Exit codes: 0 tuned, also if no change helps, 1 the run failed or was not tuned, 2 bad input, 130 stopped by Ctrl-C."
     )]
     Tune(TuneArgs),
     /// Measure what each stage can do alone, with 1, 2, 4, ... ops at a time, and how much ops slow each other down.

@@ -61,8 +61,8 @@ pub(crate) fn tune(runtime: &Runtime, args: &TuneArgs) -> Result<u8> {
     let report = tuned(&facts, &snapshot);
     if !report.is_judged {
         warn(&format!(
-            "error: {:.1} s were too short to tune the pipeline, and nothing was written: its settings are judged by two measurements of \
-             2 s to 10 s each; take a longer `--for`",
+            "error: the pipeline was not tuned in {:.1} s, and nothing was written: settings are judged when two measurements in a row, \
+             of 2 s to 10 s each, name the same limit; take a longer `--for`",
             snapshot.elapsed_s
         ));
         return Ok(code.max(FAILED));
