@@ -24,6 +24,7 @@ pub mod ops;
 pub mod parts;
 pub mod ports;
 pub mod predict;
+pub mod private;
 pub mod range;
 mod record;
 pub mod route;

@@ -31,6 +31,11 @@ pub fn printable(text: &str, limit: usize) -> String {
     shown
 }
 
+/// Lower-case hexadecimal digits of bytes, such as a digest.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Text of a document or a store, safe to print and bounded in length.
 pub fn shown(text: &str) -> String {
     printable(text, MAX_SHOWN_KEY)

@@ -3,24 +3,21 @@
 //! damaged, planted by another program, or made for another module, engine or setting is compiled again instead of run. The least
 //! recently used entries are evicted.
 
-mod folder;
 mod image;
 
 use std::cmp::Reverse;
-use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use penstock_engine::private::{KEY_BYTES, NotPrivate, NotPrivateReason, PrivateFolder, Unusable};
+use penstock_types::text::hex;
 use sha2::{Digest, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
-use self::folder::{Folder, Unusable, random};
 pub(crate) use self::image::Image;
-use crate::component::hex;
 use crate::error::SandboxError;
 
 /// Prefix of the input from which the key of an entry is derived; the number changes whenever the layout of entries changes.
@@ -32,7 +29,6 @@ const SIGNATURE_BYTES: usize = 32;
 /// Directory of the cache within the operator's directory, which may contain other files and be accessible to other users.
 const DIRECTORY: &str = "compiled";
 const KEY_FILE: &str = "key";
-const KEY_BYTES: usize = 32;
 const ENTRY: &str = ".code";
 const DIGEST: &str = ".digest";
 /// Number of files with digests that are kept: the most recent ones. A digest without a file is computed again.
@@ -44,7 +40,7 @@ const WRITING: Duration = Duration::from_secs(3600);
 
 /// Directory of compiled modules. Each module is one file, whose name is derived from the module and its purpose.
 pub(crate) struct Cache {
-    folder: Folder,
+    folder: PrivateFolder,
     key: [u8; KEY_BYTES],
     /// Maximum size of all entries together, in bytes; the code of a module takes a few MiB.
     most_bytes: u64,
@@ -88,24 +84,21 @@ impl Cache {
     /// Opens the cache in `directory`, and creates both if they are missing. Fails if the cache belongs to another user. Returns
     /// `None` if no key can be stored, because then no entry could be trusted.
     pub(crate) fn open(directory: &Path, most_bytes: u64) -> Result<Option<Self>, SandboxError> {
-        let mut maker = DirBuilder::new();
-        maker.mode(0o700).recursive(true).create(directory).map_err(|error| SandboxError::Cache {
-            path: directory.into(),
-            reason: "it cannot be created".into(),
-            source: Some(error),
-        })?;
-        let own = directory.join(DIRECTORY);
-        let kept = match maker.recursive(false).create(&own) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-            _ => {
-                let folder = Folder::open(&own)?;
-                key(&folder).map(|key| (folder, key))
+        let kept = match PrivateFolder::create_in(directory, DIRECTORY) {
+            Ok(folder) => folder.key(KEY_FILE).map(|key| (folder, key)),
+            Err(NotPrivate { path, reason: NotPrivateReason::NotCreated, source: Some(error) })
+                if path != directory =>
+            {
+                Err(error)
+            }
+            Err(NotPrivate { path, reason, source }) => {
+                return Err(SandboxError::Cache { path, reason: reason.to_string(), source });
             }
         };
         match kept {
             Ok((folder, key)) => Ok(Some(Self { folder, key, most_bytes })),
             Err(error) => {
-                let folder = own.display();
+                let folder = directory.display();
                 tracing::warn!(%folder, %error, "cannot store the key of the compile cache; modules are compiled at every start");
                 Ok(None)
             }
@@ -201,7 +194,7 @@ impl Cache {
                 digests += 1;
                 digests > MAX_DIGESTS
             } else {
-                Folder::is_unfinished(&file.name) && now.saturating_sub(file.used) > WRITING
+                PrivateFolder::is_unfinished(&file.name) && now.saturating_sub(file.used) > WRITING
             };
             if is_surplus {
                 self.folder.remove(&file.name);
@@ -230,35 +223,6 @@ impl Purpose<'_> {
     fn file_name(&self) -> String {
         let digest = Sha256::new().chain_update(self.module).chain_update(self.made_for).finalize();
         format!("{}{ENTRY}", hex(&digest))
-    }
-}
-
-/// Reads the directory's key. Creates the key if it is missing, and replaces it if other users could have read or chosen it.
-fn key(folder: &Folder) -> io::Result<[u8; KEY_BYTES]> {
-    let mut is_new = false;
-    loop {
-        let reason = match folder.read(KEY_FILE, KEY_BYTES as u64) {
-            Ok(Some(key)) => match key.try_into() {
-                Ok(key) => return Ok(key),
-                Err(key) => format!("it has {} bytes, but {KEY_BYTES} are required", key.len()),
-            },
-            Ok(None) => String::new(),
-            Err(Unusable::Unreadable(error)) => return Err(error),
-            Err(reason) => reason.to_string(),
-        };
-        if is_new {
-            return Err(io::Error::other(format!("the new key cannot be read back: {reason}")));
-        }
-        is_new = true;
-        let key = random::<KEY_BYTES>()?;
-        if reason.is_empty() {
-            // If several processes start at once, the key of one of them is stored, and all read that key.
-            folder.create(KEY_FILE, &key)?;
-        } else {
-            let path = folder.path(KEY_FILE);
-            tracing::warn!(path = %path.display(), reason, "replaced an unusable key of the compile cache");
-            folder.replace(KEY_FILE, &[&key])?;
-        }
     }
 }
 

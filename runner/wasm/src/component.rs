@@ -66,11 +66,6 @@ pub(crate) fn outline(bytes: &[u8]) -> Result<Outline, ModuleError> {
     })
 }
 
-/// Lower-case hexadecimal digits of a digest.
-pub(crate) fn hex(digest: &[u8]) -> String {
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 /// The component of an upload. A core module with WIT types is encoded as one, which contains the functions of [`preview1`] if it
 /// imports them.
 pub(crate) fn component(kind: ModuleKind, upload: &[u8]) -> Result<Cow<'_, [u8]>, ModuleError> {

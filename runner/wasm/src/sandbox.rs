@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use penstock_types::config::GateBounds;
-use penstock_types::text::printable;
+use penstock_types::text::{hex, printable};
 use sha2::{Digest, Sha256};
 use wasmtime::component::{Component, Linker};
 use wasmtime::{
@@ -16,7 +16,7 @@ use crate::bindings::StagePre;
 use crate::bindings::saving::SavingPre;
 use crate::cache::{Cache, Image, Purpose, load_compiled};
 use crate::compile::{CompilePermits, Compiler, Sharing};
-use crate::component::{ModuleKind, exports_state, hex, outline};
+use crate::component::{ModuleKind, exports_state, outline};
 use crate::error::{ModuleError, SandboxError};
 use crate::gate;
 use crate::limits;

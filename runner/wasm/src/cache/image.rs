@@ -6,9 +6,9 @@ use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, Weak};
 
 use penstock_engine::lock::locked;
+use penstock_engine::private::{Identity, KEY_BYTES, Unusable};
 
-use super::folder::{Identity, Unusable};
-use super::{KEY_BYTES, SIGNATURE_BYTES};
+use super::SIGNATURE_BYTES;
 
 /// A file of code and its signature, which was verified. It stays open, so that it can be mapped after another file replaced it.
 ///

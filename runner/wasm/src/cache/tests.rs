@@ -374,7 +374,7 @@ fn processes_that_start_at_once_use_the_same_key() {
     let folder = tempfile::tempdir().unwrap();
     let cache = folder.path().join("new/cache");
     let keys: Vec<[u8; 32]> = std::thread::scope(|scope| {
-        let begin = || key(&Cache::open(&cache, 4 << 30).unwrap().unwrap().folder).unwrap();
+        let begin = || Cache::open(&cache, 4 << 30).unwrap().unwrap().folder.key(KEY_FILE).unwrap();
         let all: Vec<_> = (0..16).map(|_| scope.spawn(begin)).collect();
         all.into_iter().map(|one| one.join().unwrap()).collect()
     });

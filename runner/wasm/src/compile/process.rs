@@ -6,12 +6,12 @@ use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitSta
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
-use penstock_types::text::printable;
+use penstock_types::text::{hex, printable};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::frame::{CompileAnswer, Request, read_bytes, read_document, write_bytes, write_document};
 use super::{CompilerProcess, refused};
-use crate::component::{ModuleKind, hex};
+use crate::component::ModuleKind;
 use crate::error::{CompileLimit, ModuleError};
 
 /// Maximum number of times a compiling process is started if it fails for reasons other than the module.

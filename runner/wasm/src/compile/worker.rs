@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::{self, ErrorKind, Read, Write};
 use std::process::ExitCode;
 
-use penstock_types::text::printable;
+use penstock_types::text::{hex, printable};
 use rustix::process::{
     Resource, Rlimit, Signal, getppid, getrlimit, set_parent_process_death_signal, setrlimit,
 };
@@ -13,7 +13,7 @@ use wasmtime::Engine;
 use super::confine::allow_computing_only;
 use super::frame::{CompileAnswer, Request, read_bytes, read_document, write_bytes, write_document};
 use super::{Apart, apart};
-use crate::component::{ModuleKind, component, hex};
+use crate::component::{ModuleKind, component};
 use crate::error::ModuleError;
 use crate::sandbox::{code_config, digest_of_engine};
 

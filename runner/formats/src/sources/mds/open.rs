@@ -8,6 +8,7 @@ use bzip2::bufread::MultiBzDecoder;
 use flate2::read::MultiGzDecoder;
 use penstock_engine::ports::SourceFault;
 use penstock_storage::{BoundedStore, RangedObject};
+use penstock_types::text::hex;
 use tokio::sync::Semaphore;
 
 use super::index::{Compression, File, MdsIndex, Shard};
@@ -153,10 +154,6 @@ fn check_hashes(hashes: &BTreeMap<String, String>, bytes: &[u8]) -> Result<(), R
         }
     }
     Ok(())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn decompressed(compression: Compression, bytes: &[u8], size: u64) -> Result<Bytes, Reason> {
