@@ -11,6 +11,7 @@ mod circles;
 mod cli;
 mod compile;
 mod config;
+mod data_cache;
 mod delivered;
 mod examples;
 mod files;

@@ -80,6 +80,7 @@ fn live(registry: &mut Registry, runs: &[RunSnapshot]) {
     let (tasks, failed, items) = (Sums::default(), Sums::default(), Sums::default());
     let (times, readiness) = (Values::default(), Values::default());
     let (gets, puts) = (Values::default(), Values::default());
+    let (hits, misses, hit_bytes) = (Sums::default(), Sums::default(), Sums::default());
     for snapshot in runs {
         let labels = |what: &'static str, id: &str| {
             vec![("run", snapshot.id.to_string()), ("pipeline", snapshot.name.clone()), (what, id.to_owned())]
@@ -97,7 +98,19 @@ fn live(registry: &mut Registry, runs: &[RunSnapshot]) {
             measured(&gets, &labels, queue.figures.ave_get_time_s);
             measured(&puts, &labels, queue.figures.ave_put_time_s);
         }
+        for (store, figures) in &snapshot.caches {
+            let labels = labels("store", store);
+            hits.get_or_create(&labels).inc_by(figures.hits);
+            misses.get_or_create(&labels).inc_by(figures.misses);
+            hit_bytes.get_or_create(&labels).inc_by(figures.hit_bytes);
+        }
     }
+    let help = "Look-ups that the data cache of a store answered in an active run, since the run's start";
+    registry.register("cache_hits", help, hits);
+    let help = "Look-ups that the store answered in an active run, since the run's start";
+    registry.register("cache_misses", help, misses);
+    let help = "Bytes that the data cache of a store provided in an active run, since the run's start";
+    registry.register("cache_hit_bytes", help, hit_bytes);
     registry.register("stage_tasks", "Tasks of a stage of an active run, since the run's start", tasks);
     let help = "Samples that failed in a stage of an active run, since the run's start";
     registry.register("stage_failed_samples", help, failed);

@@ -10,7 +10,7 @@ use clap::builder::{OsStringValueParser, PossibleValuesParser, StyledStr, TypedV
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand, ValueEnum, value_parser};
 use penstock_pipeline::predict::MOST_CORES;
-use penstock_types::config::StoreKind;
+use penstock_types::config::{CacheConfig, StoreKind};
 use penstock_types::spec::{DeadlineMs, MemoryMib, OutputMib};
 
 pub(crate) use self::bench::{BenchCommand, BenchCompareArgs, BenchStorageArgs};
@@ -148,6 +148,9 @@ pub(crate) enum Command {
     /// Create indexes, which the source `index` reads.
     #[command(subcommand)]
     Index(IndexCommand),
+    /// List, check and remove what runs keep on this machine between them.
+    #[command(subcommand)]
+    DataCache(DataCacheCommand),
     /// Serve the API and the web pages: users upload modules, submit runs, and watch them live in a browser.
     ///
     /// Clients need a token. Unless one is given, the server creates one in the data directory and prints a link that signs a
@@ -214,6 +217,44 @@ pub(crate) enum IndexCommand {
         Exit codes: 0 written, 1 failed, 2 bad input."
     )]
     Create(IndexCreateArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum DataCacheCommand {
+    /// List the sets of a cache: what each holds, its size and its last use.
+    #[command(after_help = "Example:\n  penstock data-cache list /cache")]
+    List(DataCacheArgs),
+    /// Read and check all entries of a cache.
+    #[command(after_help = "Example:\n  penstock data-cache verify /cache\n\n\
+        A damaged entry is harmless: a run reads the object again.\n\
+        Exit codes: 0 all are whole, 1 some are damaged, 2 bad input.")]
+    Verify(DataCacheArgs),
+    /// Remove the sets of a cache that no process uses.
+    #[command(
+        after_help = "Examples:\n  penstock data-cache clear /cache\n  penstock data-cache clear /cache SET\n\n\
+        Exit codes: 0 removed, 1 some are in use, 2 bad input."
+    )]
+    Clear(DataCacheClearArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DataCacheArgs {
+    /// Folder of the cache, as given to `--store-cache`.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Print JSON on standard output.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DataCacheClearArgs {
+    /// Folder of the cache, as given to `--store-cache`.
+    #[arg(value_name = "DIR")]
+    pub(crate) dir: PathBuf,
+    /// Names of the sets to remove, or how they begin; all when missing.
+    #[arg(value_name = "SET")]
+    pub(crate) sets: Vec<String>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -472,6 +513,9 @@ pub(crate) struct StoreArgs {
     /// Permit links in folders of stores to lead into this folder, too: in those of one store, or of all.
     #[arg(long = "store-links", value_name = "[NAME=]DIR")]
     pub(crate) links: Vec<String>,
+    /// Keep objects of stores in S3 in this folder between runs [size: a quarter of the free space].
+    #[arg(long, value_name = "DIR[:GIB]", value_parser = CacheConfig::from_flag)]
+    pub(crate) store_cache: Option<CacheConfig>,
     /// Configuration file of the operator, which defines stores.
     #[arg(long, value_name = "FILE", env = "PENSTOCK_CONFIG", value_parser = OsStringValueParser::new().map(PathBuf::from))]
     pub(crate) config: Option<PathBuf>,

@@ -2,6 +2,7 @@ pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod compile_module;
+pub(crate) mod data_cache;
 pub(crate) mod headspace;
 pub(crate) mod index;
 pub(crate) mod list;

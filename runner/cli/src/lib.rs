@@ -24,10 +24,10 @@ use penstock_wasm::CompilerProcess;
 use tracing_appender::non_blocking::WorkerGuard;
 use tracing_subscriber::EnvFilter;
 
-use crate::args::{Args, BenchCommand, Command, IndexCommand, ModuleCommand, TokenCommand};
+use crate::args::{Args, BenchCommand, Command, DataCacheCommand, IndexCommand, ModuleCommand, TokenCommand};
 use crate::commands::{
-    bench, check, compare, compile_module, headspace, index, list, module, new, predict, profile, pull, push,
-    replay, run, serve, submit, test_stage, token, tune,
+    bench, check, compare, compile_module, data_cache, headspace, index, list, module, new, predict, profile,
+    pull, push, replay, run, serve, submit, test_stage, token, tune,
 };
 use crate::input::{BadInput, with_runtime};
 use crate::text::{say_json, warn};
@@ -85,6 +85,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>, compiler: Option<Comp
         Command::Index(IndexCommand::Create(args)) => {
             done(with_runtime(|runtime| index::create(runtime, args)))
         }
+        Command::DataCache(DataCacheCommand::List(args)) => done(data_cache::list(args)),
+        Command::DataCache(DataCacheCommand::Verify(args)) => data_cache::verify(args),
+        Command::DataCache(DataCacheCommand::Clear(args)) => data_cache::clear(args),
         Command::Serve(args) => done(with_runtime(|runtime| runtime.block_on(serve::serve(args)))),
         Command::Token(TokenCommand::Link(args)) => done(token::link(args)),
         Command::Token(TokenCommand::Add(args)) => done(token::add(args)),

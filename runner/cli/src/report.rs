@@ -41,6 +41,7 @@ pub(crate) fn report(snapshot: &RunSnapshot) -> String {
         files(snapshot),
         data,
         labels(snapshot),
+        caches(snapshot),
         counters(snapshot),
         lines(snapshot),
     ])
@@ -317,6 +318,13 @@ fn labels(snapshot: &RunSnapshot) -> String {
         (!facts.is_empty()).then(|| format!("[{source}] {}", facts.join("; ")))
     };
     snapshot.labels.iter().filter_map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Formats what the caches of stores answered, and what they did not keep.
+fn caches(snapshot: &RunSnapshot) -> String {
+    let lines =
+        snapshot.caches.iter().map(|(store, figures)| format!("[cache of {store}] {}", figures.in_words()));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn counters(snapshot: &RunSnapshot) -> String {

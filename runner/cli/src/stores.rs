@@ -31,7 +31,7 @@ pub(crate) fn open(args: &StoreArgs, config: &Config) -> Result<Stores> {
     let given = pairs(&args.stores, "--store", "NAME=LOCATION").collect::<Result<Vec<_>>>()?;
     let is_given = |name: &Name| given.iter().any(|(given, _)| *given == name.as_str());
     let links = StoreLinks::of(&args.links);
-    let mut stores = Stores::default();
+    let mut stores = Stores::cached(args.store_cache.clone());
     let mut faults = Vec::new();
     for (name, store) in config.stores.iter().filter(|(name, _)| !is_given(name)) {
         let store = store.clone().with_links(&links.of_store(name.as_str()));

@@ -3,17 +3,18 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
-use penstock_engine::clock::MonotonicClock;
+use penstock_engine::clock::{Clock, MonotonicClock};
 use penstock_engine::lock::locked;
 use penstock_engine::ports::{Observer, SampleFailure, Sums};
 use penstock_engine::running::{RunHandle, RunView, Running};
+use penstock_storage::BoundedStore;
 use penstock_types::ledger::RunBook;
 use penstock_types::plan::Plan;
 use penstock_types::policy::FailureLimit;
 use penstock_types::resume::{MAX_TOKEN_BYTES, StartPoint, StateTooLarge};
 use penstock_types::run::{FilesRecord, RunId, RunSnapshot, Window};
 use penstock_types::series::TaskTimes;
-use penstock_types::stats::Histogram;
+use penstock_types::stats::{Histogram, StoreCacheFigures};
 use penstock_types::verdict::{Diagnosis, PipelineShape, VerdictSpan};
 use penstock_wasm::{LogLines, StageFactory};
 
@@ -24,6 +25,9 @@ use crate::machine::MachineReading;
 use crate::output::{OutputError, OutputFolder};
 use crate::spatial::spatial_warnings;
 use crate::tune::{LiveSettings, SetFault};
+
+/// Longest time that a run waits at its end for the caches of its stores.
+const CACHE_WAIT: Duration = Duration::from_secs(10);
 
 /// A run in this process.
 #[derive(Debug)]
@@ -77,6 +81,8 @@ pub(crate) struct Watched {
     pub(crate) files: Option<Arc<Mutex<FilesRecord>>>,
     pub(crate) transfers: Transfers,
     pub(crate) found: Found,
+    /// Stores whose objects are kept in a cache.
+    pub(crate) cached: Vec<BoundedStore>,
 }
 
 /// Observer that writes the output of a run.
@@ -88,6 +94,29 @@ pub(crate) struct Watcher {
     pub(crate) facts: RunFacts,
     /// Machine counters at the end of the last window; only recorded for an output.
     machine: Mutex<MachineReading>,
+}
+
+impl Watched {
+    /// Waits until the caches have written what the run has added. A slow disk loses the rest, which a later run adds.
+    fn wait_for_caches(&self, clock: &MonotonicClock) {
+        let most = clock.now().nanos().saturating_add(CACHE_WAIT.as_nanos() as u64);
+        for store in &self.cached {
+            let left = store.cache_written(Duration::from_nanos(most.saturating_sub(clock.now().nanos())));
+            if left > 0 {
+                tracing::warn!(
+                    store = &**store.name(),
+                    entries = left,
+                    "the disk of the cache is slow; not all was written"
+                );
+            }
+        }
+    }
+
+    fn caches(&self) -> BTreeMap<String, StoreCacheFigures> {
+        let figures = |store: &BoundedStore| Some((store.name().to_string(), store.cache_figures()?));
+        let caches = self.cached.iter().filter_map(figures);
+        caches.filter(|(_, figures)| figures.hits + figures.misses > 0).collect()
+    }
 }
 
 impl Run {
@@ -135,6 +164,7 @@ impl Run {
         if self.tuner.is_some_and(|tuner| tuner.join().is_err()) {
             tracing::error!("the tuner panicked; this is a defect of Penstock");
         }
+        facts.watched.wait_for_caches(&self.clock);
         let snapshot = facts.snapshot(view);
         let state = facts.state(&self.start, &self.handle, MAX_TOKEN_BYTES);
         let guests = facts.watched.guests.iter();
@@ -236,6 +266,7 @@ impl RunFacts {
             fields: fields.map(|fields| (*fields).clone()),
             left_out: self.watched.found.left_out(),
             warnings,
+            caches: self.watched.caches(),
             transfers: self.watched.transfers.record(),
             stages: view.stages,
             queues: view.queues,

@@ -8,6 +8,7 @@ use penstock_engine::graph::{Graph, StageOp};
 use penstock_engine::memory::{BatchMemory, Pool};
 use penstock_engine::ports::{Consumer, Observer, Source as SampleSource, ThreadOpFactory};
 use penstock_engine::running::StopReason;
+use penstock_storage::MOST_WAITING;
 use penstock_types::fault::SpecFault;
 use penstock_types::plan::{Fields, Plan, StagePlan};
 use penstock_types::policy::OnError;
@@ -27,6 +28,9 @@ use crate::prepare::{Context, Outlets, Prepared, prepare};
 use crate::run::{Run, RunFacts, Watched, Watcher};
 use crate::stores::Stores;
 use crate::tune::{LiveSettings, TunerWork};
+
+/// Divisor of a run's memory budget for the share in which entries of data caches wait to be written.
+const CACHE_SHARE: u64 = 8;
 
 /// Prepares pipelines with a fixed set of stores and modules.
 #[derive(Clone, Debug)]
@@ -200,7 +204,7 @@ impl Prepared {
         mut ends: RunEnds,
     ) -> Result<ReadyRun, StartError> {
         // Each run finds what it finds.
-        let own = Self { found: Found::default(), ..self.clone() };
+        let own = Self { found: Found::default(), stores: self.stores.for_run(), ..self.clone() };
         let plan = &own.plan;
         let threads = plan.threads.unwrap_or_else(cores).max(1);
         let has_own_source = ends.source.is_some();
@@ -213,7 +217,12 @@ impl Prepared {
         let shape = shape_of(plan, own.stores());
         // A consumer that replaces the document's takes time for its items, so the verdict may name it as the limit.
         let shape = if consumer.is_some() || is_taken { shape.with_working_consumer() } else { shape };
-        let mut watched = Watched { found: own.found.clone(), ..Watched::default() };
+        let cached: Vec<_> = own.stores().with_caches().cloned().collect();
+        let cache_bytes =
+            if cached.is_empty() { 0 } else { MOST_WAITING.min(plan.buffer_bytes / CACHE_SHARE) };
+        cached.iter().for_each(|store| store.set_cache_room(cache_bytes / cached.len() as u64));
+        let buffer_bytes = plan.buffer_bytes - cache_bytes;
+        let mut watched = Watched { found: own.found.clone(), cached, ..Watched::default() };
         let consumer = match consumer {
             None if !is_taken => Some(assembly.consumer(&mut watched).await?),
             given => given,
@@ -228,7 +237,7 @@ impl Prepared {
         };
         let (known, kept) = (start.children().collect(), start.state.kept.clone());
         let source_on_error = if output.is_some() { OnError::DeadLetter } else { OnError::Skip };
-        let graph = Graph { all_may_fail_before, known, kept, source_on_error, ..graph };
+        let graph = Graph { buffer_bytes, all_may_fail_before, known, kept, source_on_error, ..graph };
         if let Some(output) = &output {
             output.begin()?;
         }

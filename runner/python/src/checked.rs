@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use penstock_device::Gpu;
 use penstock_pipeline::{Modules, Outlets, Prepared, Runner, StdModule, Stores};
+use penstock_types::config::CacheConfig;
 use penstock_types::fault::{FaultKind, Pointer, SpecFault};
 use penstock_types::plan::{Device, Plan, StageKind, Unit};
 use penstock_types::spec::{self, Consumer, DeviceName, STD_PREFIX, Spec, Stage};
@@ -86,8 +87,13 @@ impl Document {
         &mut self,
         given: Vec<(String, String)>,
         links: &BTreeMap<String, Vec<PathBuf>>,
+        cache: Option<&str>,
     ) -> Stores {
-        let mut stores = Stores::default();
+        let cache = cache.and_then(|cache| {
+            let cache = CacheConfig::from_flag(cache);
+            cache.map_err(|wrong| self.faults.push(format!("`store_cache`: {wrong}"))).ok()
+        });
+        let mut stores = Stores::cached(cache);
         for (name, what) in given {
             let links = links.get(&name).map_or(&[][..], Vec::as_slice);
             if let Err(fault) = stores.add_linked(&name, &what, links) {

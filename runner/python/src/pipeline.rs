@@ -97,7 +97,7 @@ impl Loader {
     /// Checks a document with its stores and modules. `device` is the target of all transfers; `local_rank` is the GPU for
     /// transfers with `auto`. With `keeps_letters`, each run gets a folder for dead letters.
     #[new]
-    #[pyo3(signature = (document, *, settings, stores, links, modules, device, local_rank, max_held, keeps_letters, cache_dir, interpreter, library))]
+    #[pyo3(signature = (document, *, settings, stores, links, store_cache, modules, device, local_rank, max_held, keeps_letters, cache_dir, interpreter, library))]
     #[expect(clippy::too_many_arguments, reason = "the package's `Pipeline` passes them by name")]
     fn new(
         py: Python<'_>,
@@ -105,6 +105,7 @@ impl Loader {
         settings: Vec<(String, String)>,
         stores: Vec<(String, String)>,
         links: BTreeMap<String, Vec<PathBuf>>,
+        store_cache: Option<String>,
         modules: Vec<(String, ModuleSource)>,
         device: Option<&str>,
         local_rank: Option<u32>,
@@ -131,7 +132,8 @@ impl Loader {
                 ..SandboxSettings::default()
             })
             .map_err(failed)?;
-            let (stores, modules) = (document.stores(stores, &links), document.modules(sandbox, modules));
+            let (stores, modules) =
+                (document.stores(stores, &links, store_cache.as_deref()), document.modules(sandbox, modules));
             let runner = Runner::new(runtime.clone(), stores, modules);
             let mut prepared = document.prepare(&runner, keeps_letters)?;
             // A module may refuse params that agree with its schema.

@@ -7,8 +7,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use penstock_types::config::Revalidate;
 use penstock_types::spec::Links;
+use penstock_types::stats::StoreCacheFigures;
 
+use crate::caching::{ObjectCache, ObjectPlace};
+use crate::data_cache::DataCache;
 use crate::error::{StoreError, shown};
 use crate::observe::now;
 use crate::permits::{Permit, PermitUser, Permits};
@@ -24,6 +28,8 @@ pub const DEFAULT_READS: NonZeroUsize = NonZeroUsize::new(64).expect("64 is not 
 pub struct BoundedStore {
     store: Arc<dyn Store>,
     user: PermitUser,
+    /// Cache that runs use; other users read the store itself.
+    cache: Option<ObjectCache>,
 }
 
 /// Start and end of a read. The wait for a permit is not included.
@@ -36,13 +42,20 @@ pub struct ReadTime {
 impl BoundedStore {
     /// Limits the reads and writes of `store` to `reads` at the same time, counted together.
     pub fn new(store: Arc<dyn Store>, reads: NonZeroUsize) -> Self {
-        Self { store, user: Permits::new(reads).add_user() }
+        Self { store, user: Permits::new(reads).add_user(), cache: None }
+    }
+
+    /// Lets runs keep objects of the store, which are at `place`, in `cache`.
+    #[must_use]
+    pub fn with_cache(self, cache: Arc<DataCache>, place: &ObjectPlace, revalidate: Revalidate) -> Self {
+        Self { cache: Some(ObjectCache::new(self.store.clone(), cache, place, revalidate)), ..self }
     }
 
     /// Creates a handle to the same store and limit for another user, usually another run.
     #[must_use]
     pub fn for_user(&self) -> Self {
-        Self { store: self.store.clone(), user: self.user.another() }
+        let store = self.cache.as_ref().map_or_else(|| self.store.clone(), ObjectCache::for_run);
+        Self { store, user: self.user.another(), cache: self.cache.clone() }
     }
 
     /// Creates a handle to the same store with a separate limit, independent of other users' reads.
@@ -145,6 +158,21 @@ impl BoundedStore {
     pub async fn cached_share(&self, key: Arc<str>) -> Result<Option<f64>, StoreError> {
         let _permit = self.permit().await;
         self.store.cached_share(key).await
+    }
+
+    /// Calls [`Store::cache_figures`].
+    pub fn cache_figures(&self) -> Option<StoreCacheFigures> {
+        self.store.cache_figures()
+    }
+
+    /// Calls [`Store::set_cache_room`].
+    pub fn set_cache_room(&self, bytes: u64) {
+        self.store.set_cache_room(bytes);
+    }
+
+    /// Calls [`Store::cache_written`].
+    pub fn cache_written(&self, most: Duration) -> u64 {
+        self.store.cache_written(most)
     }
 
     pub(crate) async fn permit(&self) -> Permit {

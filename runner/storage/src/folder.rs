@@ -191,6 +191,12 @@ impl Store for FolderStore {
         self.cached_or(key, None, None, read)
     }
 
+    fn get_versioned(&self, key: Arc<str>) -> Option<StoreFuture<(Bytes, Version)>> {
+        Some(self.with_object(key, |asked, object| {
+            Ok((object.read_range(asked, 0..object.version.size)?, object.version))
+        }))
+    }
+
     fn get_range(&self, key: Arc<str>, of: Option<Version>, range: Range<u64>) -> StoreFuture<Bytes> {
         let (part, version) = (range.clone(), of.clone());
         let read = self.with_object(key.clone(), move |asked, object| {

@@ -9,6 +9,7 @@ use penstock_types::resume::Hash;
 use penstock_types::varint;
 
 use crate::links::FileId;
+use crate::stamp::Stamp;
 
 /// The keys of a page, in order, stored in one string.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub struct Keys {
     pub(crate) left_out: BTreeMap<LeftOutReason, LeftOut>,
     /// Keys that were found through links, in order.
     linked: Vec<LinkedKey>,
+    /// Stamps of the versions of the first keys, if the listing states them.
+    stamps: Vec<Option<Stamp>>,
 }
 
 /// A key that was found through a link to a file or folder.
@@ -103,6 +106,20 @@ impl Keys {
     pub fn push(&mut self, key: &str) {
         self.text.push_str(key);
         self.ends.push(self.text.len());
+    }
+
+    /// Adds a key together with the stamp of its object's version, if the listing states it.
+    pub(crate) fn push_stamped(&mut self, key: &str, stamp: Option<Stamp>) {
+        self.push(key);
+        if stamp.is_some() {
+            self.stamps.resize(self.len() - 1, None);
+            self.stamps.push(stamp);
+        }
+    }
+
+    /// Stamp of the version of the object at `index`.
+    pub(crate) fn stamp(&self, index: usize) -> Option<Stamp> {
+        self.stamps.get(index).copied().flatten()
     }
 
     pub fn get(&self, index: usize) -> Option<&str> {

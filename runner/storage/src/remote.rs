@@ -128,7 +128,14 @@ impl<S: Service> Store for RemoteStore<S> {
     }
 
     fn get(&self, key: Arc<str>) -> StoreFuture<Bytes> {
-        self.0.with_key(key, Access::Reading, |remote, key| async move { read_whole(&remote, &key).await })
+        self.0.with_key(key, Access::Reading, |remote, key| async move {
+            read_whole(&remote, &key).await.map(|(bytes, _)| bytes)
+        })
+    }
+
+    fn get_versioned(&self, key: Arc<str>) -> Option<StoreFuture<(Bytes, Version)>> {
+        let read = |remote: Arc<Remote<S>>, key: String| async move { read_whole(&remote, &key).await };
+        Some(self.0.with_key(key, Access::Reading, read))
     }
 
     fn get_range(&self, key: Arc<str>, of: Option<Version>, range: Range<u64>) -> StoreFuture<Bytes> {

@@ -2,11 +2,13 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use penstock_types::spec::Links;
+use penstock_types::stats::StoreCacheFigures;
 
 use crate::error::StoreError;
 use crate::keys::Keys;
@@ -39,6 +41,12 @@ impl Version {
     /// file, which says nothing of the content.
     pub fn may_be_copy_of(&self, other: &Self) -> bool {
         self.size == other.size && (self.is_file() || other.is_file())
+    }
+
+    /// Time of the last change of a file, since 1970.
+    pub(crate) fn file_time(&self) -> Option<Duration> {
+        let (seconds, nanos) = self.of_file()?.1.split_once('-')?;
+        Some(Duration::new(seconds.parse().ok()?, nanos.parse().ok()?))
     }
 
     /// True for a file in a folder.
@@ -108,6 +116,12 @@ pub trait Store: Send + Sync {
     /// Reads the whole object, at most [`MAX_GET_BYTES`].
     fn get(&self, key: Arc<str>) -> StoreFuture<Bytes>;
 
+    /// Reads the whole object together with its version, in one access; `None` if the store cannot.
+    fn get_versioned(&self, key: Arc<str>) -> Option<StoreFuture<(Bytes, Version)>> {
+        drop(key);
+        None
+    }
+
     /// Reads exactly `range` of the object; if `of` is given, only of this version. Fails if the object does not contain the
     /// whole range, or has another version. An empty range returns no bytes and need not access the object.
     fn get_range(&self, key: Arc<str>, of: Option<Version>, range: Range<u64>) -> StoreFuture<Bytes>;
@@ -143,6 +157,23 @@ pub trait Store: Send + Sync {
     /// Calls [`Self::write`] such that an existing object stays unchanged.
     fn put_new(&self, key: Arc<str>, bytes: Bytes) -> StoreFuture<bool> {
         self.write(key, bytes, IfThere::Leave)
+    }
+
+    /// Figures of the data cache of the store, for this run; `None` for a store without one.
+    fn cache_figures(&self) -> Option<StoreCacheFigures> {
+        None
+    }
+
+    /// Sets the memory that entries of the data cache may take while they wait to be written.
+    fn set_cache_room(&self, bytes: u64) {
+        let _ = bytes;
+    }
+
+    /// Blocks the thread until the data cache has written what it has admitted, or `most` has passed. Returns the number of entries that
+    /// still wait.
+    fn cache_written(&self, most: Duration) -> u64 {
+        let _ = most;
+        0
     }
 
     /// Drops the object's bytes from this machine's page cache, after writing pending changes, so that the next read comes from

@@ -1,5 +1,7 @@
 //! Formats amounts for people.
 
+const BYTES_PER_MIB: f64 = (1_u64 << 20) as f64;
+
 /// A duration as number and unit: `102.2` and `ms`.
 pub fn scaled(seconds: f64) -> (String, &'static str) {
     let ms = seconds * 1e3;
@@ -41,6 +43,11 @@ pub fn count(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// An amount of data: `118.4 MiB`.
+pub fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / BYTES_PER_MIB)
 }
 
 /// A number of things: `1 sample`, `12,345 samples`.

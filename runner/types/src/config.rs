@@ -1,5 +1,6 @@
 //! The operator's configuration as written: the stores behind the names in pipelines, and the limits of this machine.
 
+mod cache;
 mod dataset;
 mod limits;
 #[cfg(test)]
@@ -13,6 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
 
+pub use cache::{CacheConfig, Revalidate};
 pub use dataset::DatasetConfig;
 pub use limits::{Budget, ClientBounds, CompileBounds, GateBounds, Limits, RunBounds};
 pub use text::{
@@ -116,6 +118,8 @@ pub struct StoreOptions<'a> {
     pub reads: Option<Reads>,
     /// Permits runs of a server to write to the store.
     pub writable: bool,
+    /// Cache of the store's objects; none when missing.
+    pub cache: Option<&'a CacheConfig>,
 }
 
 /// A folder on the local file system.
@@ -135,6 +139,8 @@ pub struct FolderConfig {
     /// Permits runs of a server to write to the store; `penstock run` may write in any case.
     #[serde(default)]
     pub writable: bool,
+    /// Keeps objects of the store on this machine; nothing is kept when missing.
+    pub cache: Option<CacheConfig>,
 }
 
 /// An S3 bucket, or the part of it below a prefix.
@@ -171,6 +177,8 @@ pub struct S3Config {
     /// Permits runs of a server to write to the store; `penstock run` may write in any case.
     #[serde(default)]
     pub writable: bool,
+    /// Keeps objects of the store on this machine; nothing is kept when missing.
+    pub cache: Option<CacheConfig>,
 }
 
 fn default_sorted() -> bool {
@@ -190,10 +198,17 @@ impl Config {
         let mut folders: Vec<&mut FolderPath> = self.data_dir.iter_mut().collect();
         files.extend(self.tls.iter_mut().flat_map(|tls| [&mut tls.certificate, &mut tls.key]));
         for store in self.stores.values_mut() {
-            match store {
-                StoreConfig::Folder(store) => folders.extend(store.links.iter_mut().chain([&mut store.root])),
-                StoreConfig::S3(store) => files.extend(&mut store.credentials_file),
-            }
+            let cache = match store {
+                StoreConfig::Folder(store) => {
+                    folders.extend(store.links.iter_mut().chain([&mut store.root]));
+                    &mut store.cache
+                }
+                StoreConfig::S3(store) => {
+                    files.extend(&mut store.credentials_file);
+                    &mut store.cache
+                }
+            };
+            folders.extend(cache.as_mut().map(|cache| &mut cache.dir));
         }
         let paths = files.into_iter().map(|file| &mut file.0);
         paths
@@ -287,10 +302,13 @@ impl StoreConfig {
     /// Options of the store that do not depend on its kind.
     pub fn options(&self) -> StoreOptions<'_> {
         match self {
-            Self::Folder(FolderConfig { index, reads, writable, .. })
-            | Self::S3(S3Config { index, reads, writable, .. }) => {
-                StoreOptions { index: index.as_ref(), reads: *reads, writable: *writable }
-            }
+            Self::Folder(FolderConfig { index, reads, writable, cache, .. })
+            | Self::S3(S3Config { index, reads, writable, cache, .. }) => StoreOptions {
+                index: index.as_ref(),
+                reads: *reads,
+                writable: *writable,
+                cache: cache.as_ref(),
+            },
         }
     }
 
@@ -307,7 +325,14 @@ impl StoreConfig {
 impl FolderConfig {
     /// Store in the folder `root`, with the default for every other setting.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: FolderPath(root.into()), links: Vec::new(), index: None, reads: None, writable: false }
+        Self {
+            root: FolderPath(root.into()),
+            links: Vec::new(),
+            index: None,
+            reads: None,
+            writable: false,
+            cache: None,
+        }
     }
 }
 
@@ -331,6 +356,7 @@ impl S3Config {
             index: None,
             reads: None,
             writable: false,
+            cache: None,
         })
     }
 

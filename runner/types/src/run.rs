@@ -16,7 +16,7 @@ use crate::ledger::{Ledger, RunBook};
 use crate::left_out::LeftOut;
 use crate::machine::MachineFigures;
 use crate::policy::StageKindName;
-use crate::stats::{QueueFigures, TaskFigures, per_second};
+use crate::stats::{QueueFigures, StoreCacheFigures, TaskFigures, per_second};
 use crate::tags::Tags;
 use crate::tune::SettingChange;
 use crate::verdict::{Verdict, VerdictKind, VerdictSpan};
@@ -106,6 +106,9 @@ pub struct RunSnapshot {
     /// Warnings about the data, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Figures of the data caches of stores, by the name of the store.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub caches: BTreeMap<String, StoreCacheFigures>,
     /// Copies of stages to devices, by stage id; a transfer that stays on the host has no entry.
     #[serde(default)]
     pub transfers: BTreeMap<String, TransferRecord>,

@@ -20,8 +20,9 @@ use serde_json::Value;
 
 pub(crate) use bounds::read_number;
 pub use bounds::{
-    BatchSize, BufferMib, Capacity, Concurrency, DeadlineMs, DeviceName, IntervalS, MemoryMib, Millis,
-    ModuleRef, Name, ObjectKey, OutputMib, Percent, Reads, STD_PREFIX, Share, TableCharacter, Threads,
+    BatchSize, BufferMib, Capacity, Concurrency, DeadlineMs, DeviceName, FreeGib, Gib, IntervalS, MemoryMib,
+    Millis, ModuleRef, Name, ObjectKey, OutputMib, Percent, Reads, STD_PREFIX, Share, TableCharacter,
+    Threads,
 };
 pub use consumer::{Consumer, Discard, Files, Simulate, Stream};
 pub use json::{JsonBounds, MAX_DEPTH, MAX_DOCUMENT_BYTES, parse, parse_within};

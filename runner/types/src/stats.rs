@@ -5,6 +5,7 @@
 //! moment of the reading.
 
 mod book;
+mod cache;
 mod figures;
 mod histogram;
 mod queue;
@@ -13,6 +14,7 @@ mod sums;
 mod tick;
 
 pub use book::BookRow;
+pub use cache::StoreCacheFigures;
 pub use figures::{QueueFigures, SlotShares, TaskFigures, per_second, share};
 pub use histogram::Histogram;
 pub use queue::{QueueMeter, QueueRow, QueueSums};

@@ -5,6 +5,7 @@
 #![expect(clippy::disallowed_methods, reason = "it measures from outside, with a separate clock")]
 
 mod advice;
+mod caching;
 mod contended;
 mod engine;
 mod photos;
@@ -41,7 +42,7 @@ enum Bound {
 }
 
 fn main() -> ExitCode {
-    let rows: [(&str, Measure); 40] = [
+    let rows: [(&str, Measure); 42] = [
         ("engine", engine::one_stage_against_crossbeam),
         ("engine-12", engine::three_stages_against_crossbeam),
         ("statistics", engine::cost_of_statistics),
@@ -75,6 +76,8 @@ fn main() -> ExitCode {
         ("list", s3::first_sample_of_a_million),
         ("list-all", s3::listing_ahead),
         ("records", s3::records_ahead),
+        ("cache-first", caching::first_pass),
+        ("cache-second", caching::second_pass),
         ("storage-async", storage::several_at_a_time),
         ("storage-16", storage::sixteen_in_flight),
         ("storage-32", storage::thirty_two_in_flight),

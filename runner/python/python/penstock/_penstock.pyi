@@ -148,6 +148,7 @@ class Loader:
         settings: Sequence[tuple[str, str]],
         stores: Sequence[tuple[str, str]],
         links: Mapping[str, Sequence[str]],
+        store_cache: str | None,
         modules: Sequence[tuple[str, str | PathLike[str] | bytes]],
         device: str | None,
         local_rank: int | None,

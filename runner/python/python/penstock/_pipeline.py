@@ -58,6 +58,8 @@ class Pipeline:
     stores:   location of each store in the document: a folder, a `*.json` file that describes a data set in S3, or `s3://bucket/prefix`.
     links:    further folders into which links in the folder of a store may lead, by store: `{"photos": ["/pool"]}`. Other links that lead
               out of the folder are left out, with a warning.
+    store_cache: folder in which objects of stores in S3 are kept between runs, as `"/cache"`, or `"/cache:50"` with at most 50 GiB; without a
+              size, a quarter of the free space. All processes that name the folder share it.
     modules:  content of each module in the document: the path of a `.wasm` file, or its bytes.
     settings: changes to the document by JSON pointer, like `--set` on the command line: `{"/stages/3/aggregate/size": 64}`.
     threads:  number of worker threads; by default the number in the document, else the number of cores.
@@ -101,6 +103,7 @@ class Pipeline:
         *,
         stores: Mapping[str, str | os.PathLike[str]] | None = None,
         links: Mapping[str, Sequence[str | os.PathLike[str]]] | None = None,
+        store_cache: str | os.PathLike[str] | None = None,
         modules: Mapping[str, str | os.PathLike[str] | bytes] | None = None,
         settings: Mapping[str, Any] | None = None,
         threads: int | None = None,
@@ -142,6 +145,7 @@ class Pipeline:
         self._options: dict[str, Any] = {
             "stores": stores,
             "links": links,
+            "store_cache": store_cache,
             "modules": modules,
             "uneven": uneven,
             "ends": ends,
@@ -172,6 +176,7 @@ class Pipeline:
             settings=[(pointer, json_of(f"the setting `{pointer}`", value)) for pointer, value in settings.items()],
             stores=[(name, os.fspath(what)) for name, what in _named("stores", options["stores"], "./photos")],
             links=_links(options["links"]),
+            store_cache=_store_cache(options["store_cache"]),
             modules=_named("modules", options["modules"], "my_stage.wasm"),
             device=options["device"],
             local_rank=local_rank(),
@@ -621,6 +626,13 @@ def _links(given: Mapping[str, Sequence[str | os.PathLike[str]]] | None) -> dict
         if not isinstance(name, str) or not is_list or not all(isinstance(folder, str | os.PathLike) for folder in folders):
             raise InvalidPipeline(f"`links` has {name!r}: {folders!r}; expected a store's name, and a list of paths")
     return {name: [os.fspath(folder) for folder in folders] for name, folders in (given or {}).items()}
+
+
+def _store_cache(given: str | os.PathLike[str] | None) -> str | None:
+    """Checks the folder of a cache, which may have a size."""
+    if not isinstance(given, str | os.PathLike | None):
+        raise InvalidPipeline(f"`store_cache` is of type `{type(given).__name__}`; expected a folder, such as '/cache' or '/cache:50'")
+    return None if given is None else os.fspath(given)
 
 
 def _cache(folder: str | os.PathLike[str] | _CacheDir | None) -> str | None:

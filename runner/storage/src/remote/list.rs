@@ -12,6 +12,7 @@ use crate::keys::Keys;
 use crate::remote::connected::Remote;
 use crate::remote::failure::Failure;
 use crate::remote::service::{Listed, Page, PageRequest, Service};
+use crate::stamp::Stamp;
 
 /// Maximum number of consecutive responses without a new key. A service may send a few of them while it skips deleted keys; the limit
 /// ends a listing in which all responses are empty, or have the same keys.
@@ -106,7 +107,7 @@ impl Listing {
 
     /// Adds an object to `page`, without `store`, the prefix of the store.
     fn add(&mut self, store: &str, page: &mut Keys, object: Listed) -> Result<(), Failure> {
-        let Listed { name: key, is_utf8: true, is_empty } = object else {
+        let Listed { name: key, is_utf8: true, is_empty, version } = object else {
             page.leave_out(LeftOutReason::Name, None);
             return Ok(());
         };
@@ -132,7 +133,9 @@ impl Listing {
             Some(_) if !key.starts_with(&self.prefix) && self.asked != self.prefix => {}
             // An object that a console created to represent a folder.
             Some(folder) if is_empty && (folder.is_empty() || folder.ends_with('/')) => {}
-            Some(own) if key.starts_with(&self.prefix) && check_bucket_key(own).is_ok() => page.push(own),
+            Some(own) if key.starts_with(&self.prefix) && check_bucket_key(own).is_ok() => {
+                page.push_stamped(own, version.as_ref().and_then(Stamp::of));
+            }
             Some(own) => page.leave_out(LeftOutReason::Name, Some(own)),
             None => page.leave_out(LeftOutReason::Name, None),
         }

@@ -13,6 +13,7 @@ use crate::observe::{note, now, observe};
 use crate::remote::connected::Remote;
 use crate::remote::failure::{Failure, MOST_MESSAGE};
 use crate::remote::service::{Head, Part, Service};
+use crate::stamp::MODIFIED;
 use crate::store::{MAX_GET_BYTES, Version};
 
 const PART_BYTES: u64 = 8 << 20;
@@ -23,10 +24,6 @@ const SPLIT_BYTES: u64 = 2 * PART_BYTES;
 
 const PARTS: usize = 4;
 
-/// Start of the tag of a version whose service gives it none: the time of its last change follows, in seconds. Tags of services are in
-/// quotes.
-const MODIFIED: &str = "modified ";
-
 struct Begun {
     bytes: Bytes,
     version: Version,
@@ -34,12 +31,16 @@ struct Begun {
     crc32: Option<u32>,
 }
 
-pub(crate) async fn read_whole<S: Service>(remote: &Remote<S>, key: &str) -> Result<Bytes, Failure> {
+pub(crate) async fn read_whole<S: Service>(
+    remote: &Remote<S>,
+    key: &str,
+) -> Result<(Bytes, Version), Failure> {
     // A plain request instead of a range request: only a response with the whole object includes the object's checksum, and an
     // empty object has no range.
     let begun = remote.attempts(Duration::ZERO, |service| begin(remote, service, key)).await?;
-    let size = begun.version.size;
-    read_rest(remote, key, 0..size, begun).await
+    let version = begun.version.clone();
+    let bytes = read_rest(remote, key, 0..version.size, begun).await?;
+    Ok((bytes, version))
 }
 
 /// Reads exactly `range`, which is not empty; if `of` is given, only from this version of the object.

@@ -6,7 +6,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::remote::failure::Failure;
-use crate::store::IfThere;
+use crate::store::{IfThere, Version};
 
 /// A connection to a bucket, container or host of a service, with its credentials.
 ///
@@ -96,6 +96,8 @@ pub(crate) struct Listed {
     pub(crate) is_utf8: bool,
     /// Set for an object without bytes, or without a stated size.
     pub(crate) is_empty: bool,
+    /// Version of an object, if the listing states it.
+    pub(crate) version: Option<Version>,
 }
 
 /// Part of an object.

@@ -112,7 +112,8 @@ impl Service for Memory {
         let next = names[start..end].last().map(|(name, _)| name.clone());
         let listed = |is_folder: bool| {
             let kind = names[start..end].iter().filter(move |(_, folder)| *folder == is_folder);
-            kind.map(|(name, _)| Listed { name: name.clone(), is_utf8: true, is_empty: false }).collect()
+            kind.map(|(name, _)| Listed { name: name.clone(), is_utf8: true, is_empty: false, version: None })
+                .collect()
         };
         Ok(Page { objects: listed(false), folders: listed(true), is_truncated: end < names.len(), next })
     }

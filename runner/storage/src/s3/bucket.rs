@@ -5,7 +5,7 @@ use std::sync::Arc;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::{Region, RequestChecksumCalculation};
 use aws_sdk_s3::primitives::{ByteStream, DateTime};
-use aws_sdk_s3::types::{ChecksumMode, EncodingType, RequestPayer};
+use aws_sdk_s3::types::{ChecksumMode, EncodingType, Object, RequestPayer};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
@@ -16,7 +16,7 @@ use crate::remote::failure::{Failure, innermost};
 use crate::remote::service::{Head, Listed, Page, PageRequest, Part, Renewal, Response, Service};
 use crate::s3::credentials::{Absent, RenewedCredentials};
 use crate::s3::settings::{REQUEST_CHECKSUMS, RESPONSE_CHECKSUMS, S3Credentials, S3Settings};
-use crate::store::IfThere;
+use crate::store::{IfThere, Version};
 
 /// A bucket, by a client for one region.
 #[derive(Clone)]
@@ -66,17 +66,22 @@ impl Service for Bucket {
             )));
         }
         let is_encoded = answer.encoding_type == Some(EncodingType::Url);
-        let listed = |name: Option<String>, is_empty| {
+        let listed = |name: Option<String>, is_empty, version| {
             let name = name.unwrap_or_default();
             let text = if is_encoded { decoded(&name) } else { None };
-            Listed { is_utf8: text.is_some() || !is_encoded, name: text.unwrap_or(name), is_empty }
+            Listed { is_utf8: text.is_some() || !is_encoded, name: text.unwrap_or(name), is_empty, version }
+        };
+        let object = |it: Object| {
+            let size = it.size.and_then(|size| u64::try_from(size).ok());
+            let version = size.zip(it.e_tag).map(|(size, tag)| Version { size, tag: Some(tag.into()) });
+            listed(it.key, it.size.unwrap_or(0) == 0, version)
         };
         // A service that says neither gives a token only if there is more.
         let has_token = || answer.next_continuation_token.as_ref().is_some_and(|next| !next.is_empty());
         Ok(Page {
             is_truncated: answer.is_truncated.unwrap_or_else(has_token),
-            objects: objects.into_iter().map(|it| listed(it.key, it.size.unwrap_or(0) == 0)).collect(),
-            folders: folders.into_iter().map(|it| listed(it.prefix, true)).collect(),
+            objects: objects.into_iter().map(object).collect(),
+            folders: folders.into_iter().map(|it| listed(it.prefix, true, None)).collect(),
             next: answer.next_continuation_token,
         })
     }

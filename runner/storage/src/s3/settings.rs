@@ -9,6 +9,7 @@ use std::sync::Arc;
 use penstock_types::config::SecretText;
 use url::Url;
 
+use crate::caching::ObjectPlace;
 use crate::error::shown;
 use crate::key::check_prefix;
 use crate::remote::options::{Retries, Timeouts, check_endpoint};
@@ -114,6 +115,19 @@ impl S3Settings {
         let endpoint = self.endpoint.as_deref().map(check_endpoint).transpose();
         let endpoint = endpoint.map_err(|reason| S3Fault::Endpoint { store: store(), reason })?;
         Ok((self, endpoint))
+    }
+}
+
+impl S3Settings {
+    /// Place of the objects of a store with these settings, whatever its name is.
+    pub fn place(&self) -> Result<ObjectPlace, S3Fault> {
+        let (Self { bucket, prefix, endpoint, region, .. }, _) = self.clone().checked(&Arc::from("data"))?;
+        let service = endpoint.unwrap_or_else(|| {
+            // The profile may name another service, and some regions have buckets of their own.
+            let profile = variable("AWS_PROFILE").unwrap_or_default();
+            format!("default service {profile} {}", region.unwrap_or_default()).trim_end().to_owned()
+        });
+        Ok(ObjectPlace { parts: vec!["s3".to_owned(), service, bucket], prefix })
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod bound;
 mod cached;
+mod caching;
 mod conformance;
 mod fetch;
 mod folder;

@@ -168,8 +168,28 @@ bounded! {
     Millis(f64): 0.0 to 3_600_000.0;
     /// A share of a whole, 0.0 to 1.0.
     Share(f64): 0.0 to 1.0, else 0.0;
+    /// Space on a disk, in GiB.
+    Gib(f64): 0.001 to 1_000_000.0;
+    /// Space on a disk that stays free, in GiB.
+    FreeGib(f64): 0.0 to 1_000_000.0, else 10.0;
     /// A share of a whole, in per cent.
     Percent(u32): 1 to 100, else 75;
+}
+
+const BYTES_PER_GIB: f64 = (1_u64 << 30) as f64;
+
+impl Gib {
+    /// The space in bytes.
+    pub fn bytes(self) -> u64 {
+        (self.get() * BYTES_PER_GIB) as u64
+    }
+}
+
+impl FreeGib {
+    /// The space in bytes.
+    pub fn bytes(self) -> u64 {
+        (self.get() * BYTES_PER_GIB) as u64
+    }
 }
 
 impl Millis {
